@@ -59,11 +59,10 @@ __device__ inline float score_of(unsigned rank) {
   return __uint_as_float((rank & 0x80000000u) != 0 ? rank & 0x7fffffffu : ~rank);
 }
 
-// The ranks by which a warp chooses a token's experts, in its registers: lane l has those of
-// experts l + 32 * i.
+// The ranks that a warp chooses a token's experts by, in registers: lane l has experts l + 32 * i.
 template <int kPerLane>
 struct HeldRanks {
-  unsigned ranks[kPerLane];  // 0, below the rank of -infinity: taken, or of no expert
+  unsigned ranks[kPerLane];  // 0, below the rank of -infinity: chosen, or no expert
 
   __device__ void load(const float* logits, int E, int lane) {
     float own[kPerLane];
@@ -95,7 +94,7 @@ struct HeldRanks {
   }
 
  private:
-  // Of kCount ranks from kFirst on, by halves.
+  // The largest of kCount ranks from kFirst on, by halves.
   template <int kFirst, int kCount>
   [[nodiscard]] __device__ unsigned highest() const {
     if constexpr (kCount == 1) {
@@ -110,7 +109,7 @@ struct HeldRanks {
 // The experts of a token, best first, in shared memory.
 struct ChosenExperts {
   int32_t ids[kMaxExpertsPerToken];
-  float weights[kMaxExpertsPerToken];  // their scores, until they are weighed
+  float weights[kMaxExpertsPerToken];  // scores, later the weights
 };
 
 // Chooses a token's experts by falling score, as many at a time as are wanted. Called by a whole

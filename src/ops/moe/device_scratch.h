@@ -52,7 +52,7 @@ struct MoeDeviceScratch {
            (shape.weight != DType::kPacked || T * shape.A >= kMinDenseRows * shape.E);
   }
 
-  int64_t dense_experts = 0;  // of quantised ones, that are dense at a time
+  int64_t dense_experts = 0;  // quantised experts that are dequantised at a time
   int64_t dense_rounds = 0;   // until all were
   int64_t tile_rows = 0;
   int64_t chunk_pairs = 0;
@@ -72,7 +72,7 @@ struct MoeDeviceScratch {
   int64_t down;         // [T * A, H] by (token, slot), f32, on tensor cores as x
   int64_t total = 0;
 
-  // That of kRows is enough for kPacked, too.
+  // The scratch for kRows also suffices for kPacked.
   MoeDeviceScratch(int64_t max_T, const RoutedMoeShape& shape, ExpertProducts products)
       : tile_rows(products == ExpertProducts::kPacked ? kPackedTileRows : kTileRows) {
     const bool tiled = products == ExpertProducts::kTiled;
@@ -98,7 +98,8 @@ struct MoeDeviceScratch {
     const int64_t chunks = (R + kMostSortPairs - 1) / kMostSortPairs;
     counts = place(std::max(few_chunks, chunks) * shape.E * 4);  // grows with R
     row_pair = place(R * 4);
-    const int64_t few_tiles = tiled ? tiles_of(few_rows, kFewTileRows) : 0;  // of a smaller step
+    const int64_t few_tiles =
+        tiled ? tiles_of(few_rows, kFewTileRows) : 0;  // tiles of a small step
     tiles = place(std::max(num_tiles, few_tiles) * 16);
     taken = place(8);
     if (tiled && shape.weight == DType::kPacked) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two products of routed_moe that read the experts' weights by rows, in whatever form they lie:
-// row_products() of tiles of an expert's rows. Compiled for plain weights in routed_moe_cuda.cu and
-// for quantised ones in packed_experts.cu.
+// The two products of routed_moe that read experts' weights by rows, in any format: row_products()
+// on tiles of an expert's rows. Compiled for plain weights in routed_moe_cuda.cu and for quantised
+// ones in packed_experts.cu.
 #pragma once
 
 #include "ops/cuda/launch.cuh"
@@ -15,7 +15,7 @@ namespace heddle::ops::expert_rows {
 inline constexpr int kWarps = 8;
 inline constexpr int kThreads = kWarps * kWarp;
 inline constexpr int kTileRows = static_cast<int>(MoeDeviceScratch::kTileRows);
-inline constexpr int kColumns = 4;  // of a warp's products
+inline constexpr int kColumns = 4;  // columns per warp
 
 // All of a product but its x and its weight.
 struct ProductParams {

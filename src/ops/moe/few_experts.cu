@@ -15,7 +15,7 @@ namespace {
 
 using few_experts::PlainExperts, few_experts::kWarps, few_experts::kScoresPerLane;
 
-// Bytes that every kernel may have, beside the experts of its token.
+// Shared bytes that every kernel may use, without the experts of its token.
 constexpr int64_t kMostShared = (48 << 10) - int64_t{sizeof(ChosenExperts)};
 constexpr int64_t kShare = 3;  // the pairs are at most this part of the experts
 // Or, with quantised weights, so many for each, among tokens that have bits of their own: a token's
@@ -60,7 +60,8 @@ bool experts_fit(const TensorView& w13, const TensorView& w2) {
          up->format.code == down->format.code;
 }
 
-// Integer codes, whose x are integers of 3 bytes with what they have in common.
+// Integer codes, for which x takes 3 bytes per number: two, and a share of its octet's factor and
+// sum.
 bool has_integers(const TensorView& experts) {
   const quant::PackedRows* const rows = packed_rows(experts);
   return rows != nullptr &&

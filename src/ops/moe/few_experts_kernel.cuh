@@ -29,19 +29,19 @@ namespace heddle::ops::few_experts {
 inline constexpr int kWarps = 8;
 inline constexpr int kThreads = kWarps * kWarp;
 inline constexpr int kStep = kWarp * kOctet;  // columns that a warp loads at once
-inline constexpr int kScoresPerLane = 16;     // of a warp that routes
-inline constexpr int64_t kFetchPiece = 4096;  // bytes of one instruction
-inline constexpr int64_t kBlocks = 2;         // of a processor
+inline constexpr int kScoresPerLane = 16;     // for the warp that routes
+inline constexpr int64_t kFetchPiece = 4096;  // bytes per prefetch instruction
+inline constexpr int64_t kBlocks = 2;         // blocks per multiprocessor
 
-// The rows in shared memory that weights are multiplied with.
+// Rows in shared memory that the weights are multiplied with.
 struct SharedRows {
   uint4* octets;
-  float2* units;  // of integers, each octet's: its factor and the sum of its integers
+  float2* units;  // integers: each octet's factor and the sum of its integers
 };
 
-// Those of weights that become floats, in bf16.
+// Rows for weights that are converted to floats, in bf16.
 struct FloatRows {
-  static constexpr int kOctetBytes = sizeof(uint4);  // of shared memory
+  static constexpr int kOctetBytes = sizeof(uint4);  // bytes of shared memory
 
   static __device__ void store(const SharedRows& x, int i, const uint4& octet, bool real) {
     if (real) x.octets[i] = octet;
@@ -56,7 +56,7 @@ __device__ inline void add_products(const float (&w)[kOctet], const uint4& x, fl
   for (int j = 0; j < kOctet; ++j) sum = fmaf(values[j], w[j], sum);
 }
 
-// Those of integer codes: integers (integer_octet.cuh), the high bytes of an octet before the low.
+// Rows for integer codes: integers (integer_octet.cuh), an octet's high bytes before its low ones.
 struct IntegerRows {
   static constexpr int kOctetBytes = sizeof(uint4) + sizeof(float2);
 
@@ -83,7 +83,7 @@ struct PlainExperts : FloatRows {
             .row_stride = one ? weight.row_stride : weight.shape[2]};
   }
 
-  using Row = const uint4*;  // its octets
+  using Row = const uint4*;  // octets of the row
   using Octet = uint4;
 
   [[nodiscard]] __device__ Row row(int expert, int n) const {
@@ -114,7 +114,7 @@ struct PackedExperts : std::conditional_t<kAreIntegers<kCode>, IntegerRows, Floa
 
   PackedSource source;
   int rows_of_expert = 0;
-  int scale_row_shift = 0;  // 2 to it rows share a row of scales
+  int scale_row_shift = 0;  // 2^scale_row_shift rows share a row of scales
 
   static PackedExperts of(const TensorView& weight) {
     if (weight.packed == nullptr) return {};
@@ -127,12 +127,12 @@ struct PackedExperts : std::conditional_t<kAreIntegers<kCode>, IntegerRows, Floa
   struct Row {
     const uint8_t* codes;
     const uint8_t* scales;
-    const uint8_t* zeros;  // null: all are the constant
+    const uint8_t* zeros;  // null: all zero points are the constant
   };
 
   struct Octet {
     uint2 codes;
-    uint32_t scale;  // as it is stored
+    uint32_t scale;  // in the stored format
     uint32_t zero;
   };
 
@@ -143,7 +143,7 @@ struct PackedExperts : std::conditional_t<kAreIntegers<kCode>, IntegerRows, Floa
             source.zeros == nullptr ? nullptr : source.zeros + int64_t{row} * source.num_groups};
   }
 
-  // Nothing is done with what is loaded: that would wait for it.
+  // Does not use the loaded values, because that would wait for the load.
   __device__ void load(const Row& row, int octet, Octet& to) const {
     const int k = octet * kOctet;
     const int at = kFourBits ? k / 128 * 64 + k % 64 : k;
@@ -174,7 +174,7 @@ struct PackedExperts : std::conditional_t<kAreIntegers<kCode>, IntegerRows, Floa
       const float zero = from.zero == ~0u ? source.constant_zero : static_cast<float>(from.zero);
       const uint4 bytes = x.octets[at];
       const float2 unit = x.units[at];
-      constexpr float kOnes = 0x1.8p23f;  // the bits of floats around it count ones
+      constexpr float kOnes = 0x1.8p23f;  // the last mantissa bit of floats near it is worth 1
       const int32_t none = __float_as_int(kOnes);
       const int32_t high =
           add_byte_products(codes.y, bytes.y, add_byte_products(codes.x, bytes.x, none));
@@ -194,7 +194,7 @@ struct PackedExperts : std::conditional_t<kAreIntegers<kCode>, IntegerRows, Floa
   }
 };
 
-// The expert of all tokens, as one more of each.
+// The shared expert, computed as one more expert of each token.
 template <typename Weights>
 struct SharedPart {
   bool exists = false;
@@ -204,7 +204,7 @@ struct SharedPart {
   int64_t gate_stride = 0;
 };
 
-// The scores that tokens are routed by.
+// Router scores.
 struct Scores {
   const float* logits;  // null: the experts are given
   int64_t stride;
@@ -230,7 +230,7 @@ struct Params {
   ExpertActivation activation;
   SharedPart<Weights> shared;
   const std::byte* read_next;
-  int64_t fetch_bytes;  // of it
+  int64_t fetch_bytes;  // bytes of it to prefetch
 };
 
 template <typename Weights>
@@ -253,7 +253,7 @@ __device__ inline void leave_experts(const Params<Weights>& p, int t, ChosenExpe
   __syncwarp();  // the first lane that lets the next kernel start speaks for all
 }
 
-// Those that were found before: by the kernel ahead, or by this one's first product.
+// Reads experts that the previous kernel or this op's first product has chosen.
 template <typename Weights>
 __device__ inline void read_experts(const Params<Weights>& p, int t, ChosenExperts& chosen) {
   for (int a = static_cast<int>(threadIdx.x); a < p.A; a += kThreads) {
@@ -262,9 +262,8 @@ __device__ inline void read_experts(const Params<Weights>& p, int t, ChosenExper
   }
 }
 
-// Memory idles while blocks find their tokens' experts: the beginning of what the product behind
-// the experts reads comes to the second-level cache meanwhile, a part of it by each block of a
-// token. Blocks of padding leave theirs out.
+// Memory is idle while blocks choose experts: meanwhile each block prefetches a part of the weights
+// of the product after the experts to the second-level cache. Padding blocks skip their part.
 template <typename Weights>
 __device__ inline void fetch_next(const Params<Weights>& p) {
   const int64_t blocks = int64_t{gridDim.x} * gridDim.y;
@@ -276,15 +275,15 @@ __device__ inline void fetch_next(const Params<Weights>& p) {
   }
 }
 
-inline constexpr int kUpSteps = 8;    // of two rows, that a lane loads together
-inline constexpr int kFewTokens = 4;  // whose experts are waited for in two parts
+inline constexpr int kUpSteps = 8;    // steps of two rows that a lane loads together
+inline constexpr int kFewTokens = 4;  // tokens whose experts are awaited in two parts
 
-// A row of blocks has a token, a warp every so many of its experts' hidden channels: a row of the
-// gate and the one of up, or, without a gate, the rows of two channels. The first warp chooses the
-// experts, in every block again: that takes less time than to wait for a kernel that does. Of a few
-// tokens it chooses the experts of the block's first rows, whose loads go out then, and the others
-// meanwhile. The loads of a row go out together, those of the next row before the sums of this one
-// are joined. Moves 4 * A * I * H bytes a token, without a gate 2.
+// A row of blocks owns a token. A warp owns hidden channels of its experts: a row of the gate and
+// the same row of up, or two rows without a gate. The first warp of every block chooses the
+// experts, which is faster than waiting for another kernel. For few tokens it first chooses the
+// experts of the block's first rows, whose loads start then, and the others meanwhile. A row is
+// loaded at once, the next row before this row's sums are reduced. Moves 4 * A * I * H bytes a
+// token, 2 without a gate.
 template <typename Weights, bool kWhole, bool kGated>
 __global__ void __launch_bounds__(kThreads, kBlocks)
     up_kernel(const __grid_constant__ Params<Weights> p) {
@@ -298,11 +297,12 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   const int octets = p.H / kOctet;
   const SharedRows x{shared, reinterpret_cast<float2*>(shared + octets)};
   const int steps = (octets + kWarp - 1) / kWarp;
-  const int pairs = kGated ? p.I : p.I / 2;  // of rows, of an expert
+  const int pairs = kGated ? p.I : p.I / 2;  // pairs of rows per expert
   const int num_pairs = p.A * pairs;
   const int stride = static_cast<int>(gridDim.x) * kWarps;
   const bool chooses = p.scores.logits != nullptr;
-  const int last_pair = static_cast<int>(blockIdx.x + 1) * kWarps - 1;  // of the first ones
+  const int last_pair = static_cast<int>(blockIdx.x + 1) * kWarps - 1;  // last of the block's first
+                                                                        // pairs
   const int num_first = gridDim.y <= kFewTokens ? min(p.A, last_pair / pairs + 1) : p.A;
   ExpertChoice<kScoresPerLane> choice;
   if (!chooses) {
@@ -404,7 +404,7 @@ template <typename Weights, int kSteps, bool kWhole>
 __global__ void __launch_bounds__(kThreads, kBlocks)
     down_kernel(const __grid_constant__ Params<Weights> p) {
   constexpr int kExperts = kSteps == 1 ? 16 : kDownLoads / kSteps;  // at once
-  extern __shared__ uint4 shared[];                                 // of A + 1 rows of I
+  extern __shared__ uint4 shared[];                                 // A + 1 rows of I
   const int t = static_cast<int>(blockIdx.y);
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -458,14 +458,14 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     Weights::store(hidden, routed + i, octet, i < octets);
   }
   __syncthreads();
-  // Of the residual, lane l has what the warp's column of number l is added to.
+  // Lane l has the residual of the warp's column l.
   CudaBf16 befores{};
   if (const int column = n + lane * stride; p.residual != nullptr && column < p.H) {
     befores = p.residual[t * p.residual_stride + column];
   }
   for (int number = 0; n < p.H; n += stride, ++number) {
     float total = 0;
-    float own = 0;  // of the shared expert
+    float own = 0;  // the shared expert's sum
     for (int first = 0; first < num_experts; first += kExperts) {
       if (first > 0) load(n, first);
       float sums[kExperts] = {};
@@ -551,12 +551,13 @@ Kernel<Weights> up_kernel_of(int64_t H) {
   return up_kernel<Weights, false, kGated>;
 }
 
-// Of a token.
+// Blocks per token that run at once.
 inline int64_t blocks_at_once(const CudaContext& context, int64_t T) {
   return std::max<int64_t>(1, kBlocks * context.gpu.properties().num_multiprocessors / T);
 }
 
-// 4 MB a token, whose experts are streamed then, at most 32 MB: more would not stay in the cache.
+// Prefetch limit: 4 MB a token (its experts are being streamed), at most 32 MB, so that it stays in
+// the cache.
 inline int64_t fetch_bytes(const TensorView& weight, int64_t T) {
   if (weight.data == nullptr || !weight.dense() || !rows_are_aligned(weight)) return 0;
   const int64_t most = std::min<int64_t>(4 * T, 32) << 20;
@@ -601,7 +602,7 @@ Status run(CudaContext& context, const FewExpertsArgs& args) {
                                .shared = shared,
                                .read_next = moe.read_next.as<std::byte>(),
                                .fetch_bytes = fetch_bytes(moe.read_next, T)};
-  // Each processor has two blocks at once; warps go on to other rows.
+  // A multiprocessor runs two blocks at once; warps loop over further rows.
   const int64_t at_once = blocks_at_once(context, T);
   const auto grid = [&](int64_t rounds) {
     return dim3(static_cast<unsigned>(std::min(at_once, rounds)), static_cast<unsigned>(T));
@@ -621,7 +622,7 @@ Status run(CudaContext& context, const FewExpertsArgs& args) {
                 static_cast<size_t>(hidden_bytes));
 }
 
-// For quantised weights, each compiled in a file of its own.
+// For quantised weights, each compiled in a separate file.
 Status run_e4m3(CudaContext& context, const FewExpertsArgs& args);
 Status run_e2m1(CudaContext& context, const FewExpertsArgs& args);
 Status run_u8(CudaContext& context, const FewExpertsArgs& args);

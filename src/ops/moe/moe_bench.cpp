@@ -63,7 +63,7 @@ OpBenchmark routed_moe_benchmark(CpuContext& context, const std::shared_ptr<Cold
   shape.weight = dtype;
   const auto data = std::make_shared<Data>();
   const auto [H, I, E, A, weight, x] = shape;
-  const int64_t biases = kind.has_bias ? 2 * I + H : 0;  // of an expert
+  const int64_t biases = kind.has_bias ? 2 * I + H : 0;  // biases per expert
   const auto expert_bytes = static_cast<double>(bytes_of(dtype, 3 * H * I) + 4 * biases);
   const int64_t row_bytes = 4 * T * (2 * H + E);
   return {

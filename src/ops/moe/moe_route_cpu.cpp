@@ -20,7 +20,7 @@ namespace heddle::ops::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace math = heddle::ops::simd::HWY_NAMESPACE;
 
-// The A best of the scores so far, best first; equal ones in the order they came.
+// Keeps the A best scores, best first; equal scores stay in the order of their arrival.
 class BestExperts {
  public:
   explicit BestExperts(int64_t A) : capacity_(A) {}
@@ -63,7 +63,7 @@ float sum_of_exp(const float* logits, int64_t count, float shift) {
     HWY_ALIGN float tail[HWY_MAX_BYTES / sizeof(float)];
     std::fill_n(tail, lanes, -std::numeric_limits<float>::infinity());
     std::copy_n(logits + i, count - i, tail);
-    // -inf - shift is NaN for shift = -inf; so is the whole sum then.
+    // For shift = -inf, -inf - shift is NaN, and so is the sum.
     sum = hn::Add(sum, math::Exp(d, hn::Sub(hn::Load(d, tail), offset)));
   }
   return hn::GetLane(hn::SumOfLanes(d, sum));
@@ -78,7 +78,7 @@ void route_token(const float* logits, int64_t E, int64_t A, bool renormalize, in
   for (int64_t e = 0; e < A; ++e) {
     best.insert(static_cast<int32_t>(e), std::isnan(logits[e]) ? kLowest : logits[e]);
   }
-  // Whole vectors without a better score (NaN compares false) are passed over.
+  // Skips whole vectors without a better score (NaN compares false).
   int64_t e = A;
   while (e < E) {
     if (e + lanes <= E &&
@@ -107,7 +107,7 @@ void route_token(const float* logits, int64_t E, int64_t A, bool renormalize, in
   }
 }
 
-// scores[e] = p of every expert; `scores` has room for whole vectors.
+// Computes every expert's score; `scores` has room for whole vectors.
 void score_experts(const float* logits, int64_t E, RouterScore score, float* scores) {
   const hn::ScalableTag<float> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -133,7 +133,8 @@ void score_experts(const float* logits, int64_t E, RouterScore score, float* sco
   }
 }
 
-// Marks the groups that are kept, best sum of `group_terms` ranks first, lower id among equals.
+// Marks the groups that are kept: those with the largest sums of their `group_terms` best ranks;
+// equal sums prefer the lower index.
 void keep_groups(const float* ranks, int64_t E, const RouterScoring& scoring, bool* kept) {
   constexpr float kLowest = -std::numeric_limits<float>::infinity();
   const int64_t G = scoring.num_groups;
@@ -162,7 +163,7 @@ void keep_groups(const float* ranks, int64_t E, const RouterScoring& scoring, bo
   }
 }
 
-// The general form: any scoring, at most kMaxScoredExperts experts.
+// General version: any scoring, at most kMaxScoredExperts experts.
 void route_scored_token(const float* logits, int64_t E, int64_t A, const MoeRouteArgs& args,
                         int32_t* experts, float* weights) {
   constexpr auto kRoom = static_cast<size_t>(kMaxScoredExperts) + HWY_MAX_BYTES / sizeof(float);
@@ -218,7 +219,7 @@ Status moe_route_cpu(CpuContext& context, const MoeRouteArgs& args) {
   const int64_t E = args.logits.shape[1];
   const int64_t A = args.experts.shape[1];
   const bool plain = args.scoring == RouterScoring{} && args.correction.data == nullptr;
-  constexpr int64_t kCostOfExp = 4;  // passes over memory an exponential takes as long as
+  constexpr int64_t kCostOfExp = 4;  // an exponential takes as long as this many passes over memory
   for_row_ranges(context.pool, T, kCostOfExp * E, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
       if (plain) {

@@ -31,7 +31,7 @@ struct Params {
   float sum_epsilon;
 };
 
-// Those that token t goes by.
+// Router logits of token t.
 const __device__ inline float* logits_of(const Params& p, int64_t t) {
   const bool is_padding = p.row_sequences != nullptr && p.row_sequences[t] < 0;
   return p.logits + (is_padding ? 0 : t * p.logits_stride);
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(kWarp) scored_route_kernel(const __grid_consta
   __shared__ float scores[kMaxScoredExperts];
   __shared__ float ranks[kMaxScoredExperts];
   __shared__ float groups[kMaxScoredExperts];
-  __shared__ bool kept[kMaxScoredExperts];  // of the groups
+  __shared__ bool kept[kMaxScoredExperts];  // by group
   __shared__ float chosen[kMaxExpertsPerToken];
   const int lane = threadIdx.x;
   const int group_size = p.E / p.num_groups;

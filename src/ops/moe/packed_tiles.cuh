@@ -23,8 +23,8 @@ inline constexpr int kTileRows = static_cast<int>(MoeDeviceScratch::kPackedTileR
 // K numbers fit into a block's shared memory.
 [[nodiscard]] bool fit(const CudaContext& context, const TensorView& weight);
 
-// Of tiles of up to kTileRows rows; y of up is bf16, of down fp32. Both weights have one code.
-// `x`: bf16 on 16 bytes. Errors: kDeviceLost.
+// Products for tiles of up to kTileRows rows; y of up is bf16, of down fp32. Both weights have one
+// code. `x`: bf16, 16-byte aligned. Errors: kDeviceLost.
 Status multiply_up(CudaContext& context, const expert_rows::ProductParams& product,
                    const TensorView& x, const TensorView& weight, int64_t num_tiles);
 Status multiply_down(CudaContext& context, const expert_rows::ProductParams& product,

@@ -13,17 +13,17 @@ namespace heddle::ops::packed_tiles {
 using expert_rows::ProductParams;
 using skinny::Batch, skinny::Codes, skinny::kTile, skinny::WeightStream;
 
-inline constexpr int kGroups = 2;                  // of warps in a block
-inline constexpr int kBlocks = 2;                  // of a processor
-inline constexpr int kGateColumns = 4;             // of a tile of up
-inline constexpr int64_t kBlockBytes = 512 << 10;  // of codes that a block reads, about
+inline constexpr int kGroups = 2;                  // groups of warps per block
+inline constexpr int kBlocks = 2;                  // blocks per multiprocessor
+inline constexpr int kGateColumns = 4;             // gate columns per tile of the up product
+inline constexpr int64_t kBlockBytes = 512 << 10;  // approximate code bytes per block
 
 struct Params {
   ProductParams product;
   PackedSource weight;
   const CudaBf16* x;
   int64_t x_stride;
-  int num_tiles;  // of columns
+  int num_tiles;  // tiles of columns
   int row_octets;
 };
 
@@ -166,7 +166,7 @@ __global__ void __launch_bounds__(kThreads<Weights>, kBlocks)
   }
 }
 
-// Of kTileRows rows of x.
+// Shared memory for kTileRows rows of x.
 inline int64_t shared_bytes(int64_t K) { return skinny::most_bytes_of_rows(kTileRows, K, true); }
 
 template <bool kUp, bool kWhole, typename Weights>

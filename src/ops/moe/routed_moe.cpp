@@ -123,7 +123,7 @@ Status routed_moe(Context& context, const RoutedMoeArgs& args) {
 
 namespace {
 
-// Of the attributes of a node, which most leave out.
+// Reads a node's attributes; most nodes have none.
 ExpertActivation activation_of(const Attrs& attrs) {
   if (attrs.find("geglu").value_or(0) != 0) return {.form = ExpertForm::kGeglu};
   if (attrs.find("squared_relu").value_or(0) != 0) return {.form = ExpertForm::kSquaredRelu};

@@ -34,8 +34,8 @@ enum class ExpertForm : uint8_t { kSwiglu, kBoundedSwiglu, kGeglu, kSquaredRelu 
 
 struct ExpertActivation {
   ExpertForm form = ExpertForm::kSwiglu;
-  float limit = 0;  // of kSwiglu on what enters it, or 0: none; of kBoundedSwiglu on both factors
-  float alpha = 0;  // of kSwiglu with a limit
+  float limit = 0;  // kSwiglu: clamps its inputs, 0: none; kBoundedSwiglu: clamps both factors
+  float alpha = 0;  // for kSwiglu with a limit
 };
 
 // The expert of all tokens, whose first product was computed with the router's scores.

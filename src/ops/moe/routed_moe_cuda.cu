@@ -36,7 +36,7 @@ struct SortParams {
   ExpertTile* tiles;
   int32_t* taken;  // [2]: becomes 0
   int R, E, num_tiles, tile_rows;
-  int chunk_pairs;  // that a block takes, at most kMostSortPairs
+  int chunk_pairs;  // pairs per block, at most kMostSortPairs
 };
 
 // counts[e]: pairs of the block's chunk whose expert is e, in shared memory.
@@ -196,13 +196,13 @@ struct CombineParams {
   const float* weights;  // [T * A]
   TargetRows y;
   SourceRows shared;  // [T, H], without memory: there is no shared expert
-  const float* gate;  // of it; null: a factor of 1
+  const float* gate;  // gate of the shared expert; null: a factor of 1
   int64_t gate_stride;
   int64_t A, H;
   int64_t octets_per_row, num_octets;
 };
 
-// Adds what the shared expert has for a token, rounded to y's dtype as by ops of their own.
+// Adds the shared expert's output for a token, rounded to y's dtype as separate ops would.
 __device__ inline void add_shared(const CombineParams& p, int64_t t, int64_t h, int64_t count,
                                   float (&sum)[kOctet]) {
   float own[kOctet];
@@ -414,7 +414,7 @@ class Pass {
     });
   }
 
-  // check_expert_weight() found that there is one part.
+  // check_expert_weight() has checked that there is one part.
   static const quant::PackedRows& packed_rows(const TensorView& weight) {
     return weight.packed->parts[0].packed;
   }
@@ -560,7 +560,7 @@ class Pass {
   std::byte* const scratch_;
 };
 
-// Up to kSkinnyRows tokens have bits of their own: those of row products.
+// Up to kSkinnyRows tokens use row products, whose bits differ.
 ExpertProducts products_of(const CudaContext& context, const RoutedMoeArgs& args,
                            const RoutedMoeShape& shape) {
   const int64_t T = args.x.shape[0];

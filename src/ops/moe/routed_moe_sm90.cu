@@ -33,8 +33,8 @@ using sm90::kTileBytes;
 using sm90::kWarpgroup;
 using sm90::swizzled;
 
-constexpr int kDepth = 64;       // of a stage along K
-constexpr int kWeightTiles = 4;  // of 64 rows of the weight: two for each computing warpgroup
+constexpr int kDepth = 64;       // depth of a stage along K
+constexpr int kWeightTiles = 4;  // tiles of 64 weight rows: two per computing warpgroup
 constexpr int kBoxRows = 32;     // tokens that are loaded and multiplied together
 constexpr int kThreads = 3 * kWarpgroup;
 constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;  // 168 a thread on average
@@ -55,27 +55,27 @@ struct Params {
   const CudaBf16* x;    // up: [T, K] by token
   int64_t x_stride;
   const ExpertTile* tiles;
-  int32_t* num_taken;       // items that blocks took beside their first
-  const int32_t* row_pair;  // up: which token a row is of; down: where a row's result goes
+  int32_t* num_taken;       // items taken after each block's first
+  const int32_t* row_pair;  // up: token of each row; down: destination of each row's result
   const float* bias;        // null: none
   CudaBf16* y;
   int32_t A;
   int32_t num_tiles;
-  int32_t blocks;  // of 256 weight rows, for each tile; the last one may have less
+  int32_t blocks;  // blocks of 256 weight rows per tile; the last one may be partial
   int32_t K;
   int32_t N;                      // columns of y: I or H
-  int32_t expert_rows;            // of the weight: 2 * I, I without a gate, or H
-  float limit, alpha, up_offset;  // of the activation: infinity, 1, 0 for silu(gate) * up
+  int32_t expert_rows;            // weight rows per expert: 2 * I, I without a gate, or H
+  float limit, alpha, up_offset;  // activation parameters: infinity, 1, 0 for silu(gate) * up
 };
 
-// 256 weight rows of an expert, and one of its tiles. Rows of the last block that lie behind the
-// expert's are the next one's, or zeros: what they give is not written. Items of a tile follow each
-// other, then those of the expert's next: what they share is in the cache.
+// 256 weight rows of an expert, and one of its tiles. Rows of the last block beyond the expert
+// belong to the next one or are zero; their results are not written. A tile's items are
+// consecutive, then come those of the expert's next tile: shared data is still in the cache.
 struct Item {
   ExpertTile tile;
   int block;
 
-  // Without rows behind the last one.
+  // Clipped to the existing rows.
   __device__ static Item of(const Params& p, int index) {
     const int tile = index / p.blocks;
     if (tile >= p.num_tiles) return {};
@@ -98,9 +98,9 @@ struct Shared {
   };
 
   Stage stages[kStages];
-  uint8_t y[2][kMostRows * 128];  // of a warpgroup: 64 columns of all rows
-  int32_t places[2][kMostRows];   // rows of y
-  Item items[2];                  // every other item, one ahead
+  uint8_t y[2][kMostRows * 128];  // per warpgroup: 64 columns of all rows
+  int32_t places[2][kMostRows];   // destination rows in y
+  Item items[2];                  // current and next item
   int next_index[2];
   sm90::Barrier full[kStages];
   sm90::Barrier empty[kStages];
@@ -108,7 +108,7 @@ struct Shared {
   sm90::Barrier item_empty[2];
 };
 
-// The stage that a warpgroup comes to next, and the parity for which it waits there.
+// The next stage of a warpgroup, and the barrier parity to wait for.
 template <int kStages>
 struct Turn {
   int stage = 0;
@@ -121,15 +121,15 @@ struct Turn {
   }
 };
 
-// The weight row at which tile `i` of a block begins, among its expert's. Pairs: the gate's 64 rows
-// and up's for the first warpgroup, then for the second; else 256 rows in order.
+// First weight row of tile `i` of a block, within its expert. For pairs, the first warpgroup has 64
+// rows of the gate and 64 of up, then the second; otherwise 256 rows in order.
 template <Product kProduct>
 __device__ inline int weight_row(const Params& p, int block, int i) {
   if constexpr (kTakesPairs<kProduct>) return block * 128 + i / 2 * 64 + i % 2 * p.N;
   return block * 256 + i * 64;
 }
 
-// Tells the barrier when the copies that this thread started have arrived.
+// Signals the barrier when the copies that this thread started have arrived.
 __device__ inline void arrive_after_copies(sm90::Barrier& barrier) {
   asm volatile(
       "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(sm90::shared_address(&barrier))
@@ -152,15 +152,15 @@ struct TileTokens {
     }
   }
 
-  // Of row 16 * i + 4 * w + l / 8.
+  // For row 16 * i + 4 * w + l / 8.
   [[nodiscard]] __device__ int32_t of(int i, int lane) const {
     return __shfl_sync(0xffffffffu, tokens[i / 8], i % 8 * 4 + lane / 8);
   }
 };
 
-// A warpgroup loads stage after stage of the block's items, and asks for the next of them
-// meanwhile. The copy engine brings weights and the rows of `hidden`, which lie in order; rows of x
-// are gathered by threads, 16 bytes each.
+// A warpgroup loads the stages of the block's items in order and meanwhile claims the next item.
+// The copy engine loads weights and the consecutive rows of `hidden`; threads gather rows of x, 16
+// bytes each.
 template <Product kProduct, int kMostRows>
 __device__ inline void load_items(const Params& p, Shared<kMostRows>& s) {
   constexpr bool kUp = kIsUp<kProduct>;
@@ -234,7 +234,7 @@ __device__ inline void load_items(const Params& p, Shared<kMostRows>& s) {
   }
 }
 
-// The smaller and the larger of two numbers, or NaN where one is none.
+// The smaller of two numbers, or NaN if one is NaN.
 __device__ inline float smaller(float a, float b) {
   float result;
   asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
@@ -247,9 +247,9 @@ __device__ inline float larger(float a, float b) {
   return result;
 }
 
-// As activated() of expert_activation.cuh, by the special functions, some 2^-21 off: the result is
-// rounded to bf16. Without a branch between the forms: it is unrolled for every number of a thread,
-// and more code than the instruction cache holds took longer than the products.
+// As activated() of expert_activation.cuh, with approximate functions, error about 2^-21: the
+// result is rounded to bf16. Branchless between the forms, because it is unrolled for every number
+// of a thread: code beyond the instruction cache took longer than the products.
 template <Product kProduct>
 __device__ inline float quickly_activated(const Params& p, float gate, float up) {
   if constexpr (kProduct == Product::kGeglu) {
@@ -284,12 +284,12 @@ __device__ inline void compute(const Params& p, Shared<kMostRows>& s, const Item
     const int row = n * kWarpgroup + thread;
     if (!kUp && row < item.tile.num_rows) places[n] = p.row_pair[item.tile.first_row + row];
   }
-  // Zeros, not what a predicate would ignore: the registers of all kRows would never be free.
+  // Zeros instead of a predicate, which would keep the registers of all kRows in use.
   float first[kRows / 2] = {};
   float second[kRows / 2] = {};
   sm90::settle(first);
   sm90::settle(second);
-  int before = 0;  // the stage of the step before
+  int before = 0;  // stage of the previous step
   for (int step = 0; step < num_steps; ++step) {
     typename S::Stage& stage = s.stages[turn.stage];
     sm90::wait(s.full[turn.stage], turn.parity);
@@ -304,7 +304,7 @@ __device__ inline void compute(const Params& p, Shared<kMostRows>& s, const Item
       sm90::product(second, sm90::further_along_k(b, k), sm90::further_along_k(x, k), true);
     }
     sm90::products_commit();
-    sm90::products_wait<1>();  // those of the stage before
+    sm90::products_wait<1>();  // products of the previous stage
     if (step > 0 && thread == 0) sm90::arrive(s.empty[before]);
     before = turn.stage;
     turn.advance();
@@ -335,7 +335,7 @@ __device__ inline void compute(const Params& p, Shared<kMostRows>& s, const Item
       second[i] = squared_relu(second[i]);
     }
   }
-  group_barrier(group);  // the places of the item before have been read
+  group_barrier(group);  // the previous item's destinations have been read
 #pragma unroll
   for (int n = 0; n < kEach; ++n) {
     const int row = n * kWarpgroup + thread;
@@ -368,7 +368,7 @@ __device__ inline void compute(const Params& p, Shared<kMostRows>& s, const Item
   }
 }
 
-// Padding costs products, which only long tiles wait for.
+// Padding costs products, so that only long tiles are worth it.
 template <Product kProduct, int kMostRows>
 __device__ inline void compute_item(const Params& p, Shared<kMostRows>& s, const Item& item,
                                     int group, Turn<Shared<kMostRows>::kStages>& turn) {
@@ -385,12 +385,12 @@ __device__ inline void compute_item(const Params& p, Shared<kMostRows>& s, const
   }
 }
 
-// A block for each multiprocessor takes an item, and the next when it is through: it multiplies 256
-// weight rows of an expert with the rows of one of its tiles. One warpgroup loads, through the end
-// of an item into the next; two multiply. Per step of 64 along K: 32 KiB of weights and 4 KiB for
-// each 32 rows in, 2 * 256 * 64 flops a row. Weights come from memory once, rows from the cache
-// once for each item: 160 rows of an expert are 5 bytes for every 8 of weights. 192 rows are as
-// many as the accumulators allow, so that the usual expert of a long step has one tile.
+// A block per multiprocessor processes item after item: it multiplies 256 weight rows of an expert
+// with the rows of one of its tiles. One warpgroup loads, continuing into the next item; two
+// multiply. Per step of 64 along K: 32 KiB of weights and 4 KiB per 32 rows loaded, 2 * 256 * 64
+// flops a row. Weights come from memory once, rows from the cache once per item: 160 rows of an
+// expert are 5 bytes for every 8 of weights. 192 rows are the most that the accumulators allow, so
+// that the usual expert of a long step has one tile.
 template <Product kProduct, int kMostRows>
 __global__ void __launch_bounds__(kThreads, 1) experts_kernel(const __grid_constant__ Params p) {
   wait_for_inputs();
@@ -461,7 +461,7 @@ Status launch_both(CudaContext& context, ExpertForm form, const Params& up, cons
 }  // namespace
 
 bool routed_moe_is_tiled(const CudaContext& context, const RoutedMoeShape& shape) {
-  // Blocks ask for their next item in the second step.
+  // Blocks claim their next item in the second step.
   const auto has_steps = [](int64_t K) { return K >= 2 * kDepth && K % kDepth == 0; };
   return context.gpu.properties().major == 9 && !context.exact && shape.x == DType::kBf16 &&
          (shape.weight == DType::kBf16 || shape.weight == DType::kPacked) && has_steps(shape.H) &&
