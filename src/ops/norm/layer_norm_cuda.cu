@@ -22,9 +22,9 @@ struct Params {
 
 constexpr int kMostThreads = 256;
 
-// A block normalises a row; a thread has every octet of columns whose number is its own modulo the
-// threads. Sums run over ascending columns and are joined in the order of block_sum(). Reads a row
-// three times, twice from the cache, and writes it once.
+// A block normalises a row; thread i has octets i, i + threads, ... Sums run over ascending columns
+// and are joined in the order of block_sum(). Reads a row three times, twice from the cache, and
+// writes it once.
 __global__ void __launch_bounds__(kMostThreads)
     layer_norm_kernel(const __grid_constant__ Params p) {
   __shared__ float scratch[kWarp];

@@ -24,7 +24,7 @@ struct Params {
   const float* weight;
   void* y;
   int64_t x_stride, residual_stride, y_stride;
-  int64_t num_groups;  // T * G
+  int64_t num_groups;  // T rows of G groups
   int64_t G, H;
   float epsilon;
   bool aligned;  // all rows, all groups and the weight begin on 16 bytes
