@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// (y_a, y_b) = (x_a cos - x_b sin, x_b cos + x_a sin) of the rotated pairs of each head, after a
-// norm or not.
+// (y_a, y_b) = (x_a cos - x_b sin, x_b cos + x_a sin) for the rotated pairs of each head,
+// optionally normalised first.
 // A block owns eight heads of a row; all its threads form the row's angles. A warp owns a head, a
 // lane every 32nd pair (rotate_head.cuh).
-// Bytes: 2 * T * N * D elements; sines and cosines once for eight heads. Bandwidth-bound.
-// Taken unless attention/rotate_append_cuda.cu does the rotation as well.
+// Bytes: 2 * T * N * D elements; sines and cosines once per eight heads. Bandwidth-bound.
+// Used unless attention/rotate_append_cuda.cu does the rotation.
 #include "ops/cuda/launch.cuh"
 #include "ops/rope/rope.h"
 #include "ops/rope/rotate_head.cuh"
