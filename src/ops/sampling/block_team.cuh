@@ -49,8 +49,8 @@ __device__ inline void join_warp(BestLogit& value) {
 #endif
 }
 
-// A block of whole warps, or the first ones of a block, which have a barrier of their own. Every
-// phase ends with it.
+// A block of whole warps, or a block's first warps with a separate barrier. Every phase ends with
+// the barrier.
 template <int kThreads, int kBarrier = 0>
 class BlockTeam {
  public:
@@ -82,7 +82,7 @@ class BlockTeam {
     wait();
   }
 
-  // The first warp alone.
+  // Runs on the first warp only.
   template <typename Body>
   __device__ void few(int n, const Body& body) {
     if (warp() != 0) return;

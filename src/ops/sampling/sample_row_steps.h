@@ -54,8 +54,8 @@
 
 #ifdef __CUDACC__
 #define HEDDLE_TEAM __device__
-// A loop whose body is there once: a kernel that runs for some microseconds waits for its code,
-// which steps of a large model leave in no cache.
+// A loop that is not unrolled: in a kernel of some microseconds, loading code dominates, because
+// steps of a large model evict it from all caches.
 #define HEDDLE_ROLLED _Pragma("unroll 1")
 #else
 #define HEDDLE_TEAM
@@ -64,13 +64,13 @@
 
 namespace heddle::ops::sampling_steps {
 
-// A row's request, with that of its batch slot where it has one.
+// A row's sampling request, with that of its batch slot, if any.
 struct RowRequest {
   SamplingRow row;
   SamplingSlot slot;
 };
 
-// SampleRowsArgs as kernels take them.
+// SampleRowsArgs in the form that kernels read.
 struct Tables {
   float* logits;
   int64_t logits_stride;
@@ -294,7 +294,7 @@ HEDDLE_TEAM void find_tile_maxima(Team& team, const Tables& t, int64_t r, const 
 
 // ---- The same, and about what every tile weighs -------------------------------------------------
 
-// 2^x for x <= 0, within 2^-21 of it; less than 2^-126 may be 0.
+// 2^x for x <= 0, error at most 2^-21; results below 2^-126 may be 0.
 [[nodiscard]] HEDDLE_TEAM inline float rough_exp2(float x) {
 #ifdef __CUDA_ARCH__
   float y;

@@ -80,8 +80,8 @@ __global__ void __launch_bounds__(kPassThreads, kPassBlocks)
   sampling_steps::sum_tiles(team, levels, p.tables, chunk.r, own, chunk.first, chunk.last);
 }
 
-// A block owns a row: latency of some fifteen phases, each a barrier. The other blocks of its
-// cluster end at once but where the row is cut: then they read the tokens together.
+// A block owns a row: latency of some fifteen phases, each ending with a barrier. The cluster's
+// other blocks end at once unless the row is cut; then all read the tokens.
 __global__ void __launch_bounds__(kFinishThreads) finish_kernel(const __grid_constant__ Params p) {
   __shared__ BlockTeam<kFinishThreads>::Shared shared;
   // Without a constructor: shared memory is never initialised.
@@ -134,8 +134,8 @@ struct BestToken {
   }
 };
 
-// The blocks of a cluster own a row, each a share of its tokens, eight of a thread at a time; the
-// first one learns the others' best from their shared memory.
+// The blocks of a cluster share a row, eight tokens per thread at a time; the first one reads the
+// others' results from their shared memory.
 __global__ void __launch_bounds__(kFinishThreads) best_kernel(const __grid_constant__ Params p) {
   constexpr int kEach = 8;
   __shared__ BlockTeam<kFinishThreads>::Shared shared;
