@@ -53,7 +53,7 @@ HWY_INLINE V Exp(D d, V x) {
   const V n = hn::Round(hn::Mul(clamped, hn::Set(d, 1.44269504088896341f)));
   const V r =
       hn::NegMulAdd(n, hn::Set(d, kLn2Low), hn::NegMulAdd(n, hn::Set(d, kLn2High), clamped));
-  // e^r by its Taylor series; the first term left out, r^8 / 8!, is below 6e-9 there.
+  // Taylor series of e^r; the first omitted term, r^8 / 8!, is below 6e-9 there.
   V p = hn::Set(d, 1.0f / 5040.0f);
   p = hn::MulAdd(p, r, hn::Set(d, 1.0f / 720.0f));
   p = hn::MulAdd(p, r, hn::Set(d, 1.0f / 120.0f));
@@ -95,8 +95,8 @@ HWY_INLINE V Gelu(D d, V x) {
   return hn::Div(x, hn::Add(hn::Set(d, 1.0f), e));
 }
 
-// At most 4 ulp: below 0.35 by its series, whose first term left out is below 2e-8 of the sum,
-// above by the exponential.
+// At most 4 ulp: below 0.35 by a series whose first omitted term is below 2e-8 of the sum, above by
+// the exponential.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V Tanh(D d, V x) {
   namespace self = heddle::ops::simd::HWY_NAMESPACE;
