@@ -67,8 +67,8 @@ struct ToolCallEnd {
 
 // How a text ends that is being read.
 enum class TextEnd : uint8_t {
-  kNone,     // it goes on
-  kStopped,  // its author has ended it: what is still open counts as far as it has one meaning
+  kNone,     // the text continues
+  kStopped,  // the model ended it: open parts are completed if they have only one meaning
   kCut,  // a limit or a client's stop text cut it: the beginning of a mark at its end is dropped
 };
 
@@ -76,7 +76,7 @@ using AnswerDelta =
     std::variant<ReasoningDelta, ContentDelta, ToolCallBegin, ArgumentsDelta, ToolCallEnd>;
 using AnswerDeltas = std::vector<AnswerDelta>;
 
-// Appends text to the last delta if it is of the same kind, else as a delta of its own; nothing if
+// Appends text to the last delta if that has the same kind, otherwise as a new delta; nothing if
 // `text` is empty.
 void add_reasoning(std::string_view text, AnswerDeltas& out);
 void add_content(std::string_view text, AnswerDeltas& out);

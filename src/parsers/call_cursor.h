@@ -40,10 +40,10 @@ class CallCursor {
 
   bool expect(std::string_view wanted);
 
-  // Takes `wanted` if it is there. False when it takes more text to tell.
+  // Consumes `wanted` if present. False if more text is needed to decide.
   bool allow(std::string_view wanted);
 
-  // A string in either quotes; `value` is what it says.
+  // Reads a string in single or double quotes; `value` is its unescaped text.
   bool read_string(std::string& value);
 
   [[nodiscard]] bool at_string() const {
@@ -54,8 +54,8 @@ class CallCursor {
   // that was there. Of one word no more than three.
   bool skip_tags(std::span<const std::string_view> words, unsigned& found);
 
-  // "```json" and the like, and space behind it; `info` is what the fence says. Without a fence
-  // nothing.
+  // Skips "```json" and the like, with the space after it; `info` is the fence's word. Does nothing
+  // without a fence.
   bool skip_fence(std::string_view& info);
 
   // A JSON object, copied to `copy`.

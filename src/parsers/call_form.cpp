@@ -44,7 +44,7 @@ struct CallSpelling {
   std::string_view after_name;
   std::string_view after_arguments;
   std::string_view call_end_token;
-  std::string_view arguments_type = "json_schema";  // of their form
+  std::string_view arguments_type = "json_schema";  // format type of the arguments
 };
 
 // A JSON list of objects {"name": N, "arguments": A} between the section's marks.
@@ -282,8 +282,8 @@ Json tag_form(std::string begin, Json content, std::string_view end) {
       {"type", "tag"}, {"begin", std::move(begin)}, {"content", std::move(content)}, {"end", end}};
 }
 
-// The values of a schema that lists all of them. Where what else it says cannot be kept to, those
-// of its own enum or const.
+// The values of a schema that lists all of them; if its other keywords cannot be enforced, the
+// values of its own enum or const.
 std::optional<std::vector<Json>> values_of(const Json& schema, const Json& root) {
   if (auto values = grammar::listed_values(schema, root)) return values;
   if (!schema.is_object()) return std::nullopt;
@@ -423,8 +423,8 @@ void append_marked_text(std::string_view text, Json& elements) {
   }
 }
 
-// Reasoning or none, then one call. The answer ends behind it: the token that the format writes
-// there is one that ends answers.
+// Optional reasoning, then one call. The answer ends after it, because the format's next token ends
+// answers.
 Json messages_form(const std::vector<CallableTool>& tools, const MessageSpelling& spelling) {
   Json reasoning = Json::array();
   append_marked_text(spelling.reasoning_begin, reasoning);
@@ -468,7 +468,7 @@ Json section_form(Json calls, const Spelling& spelling) {
       {text_form(spelling.section_begin), std::move(calls), text_form(spelling.section_end)}));
 }
 
-// Of the text that a call begins with: it tells calls from other text.
+// First word of a call's text, which distinguishes calls from other text.
 std::string_view first_word(std::string_view text) {
   const size_t end = text.find_first_of(" \n>");
   return end == std::string_view::npos ? text : text.substr(0, text[end] == '>' ? end + 1 : end);

@@ -31,19 +31,19 @@ struct CallFormOptions {
   bool one_call = false;     // at most
 };
 
-// A part of a structural tag (grammar/structural_tag.h). Nothing for formats whose calls cannot be
-// held to a form, or, beside text, not to the letter. `tools` is not empty, and calls can name all
+// A part of a structural tag (grammar/structural_tag.h). Nullopt for formats whose calls cannot be
+// constrained, or not exactly if text may occur, too. `tools` is not empty, and calls can name all
 // of them.
 [[nodiscard]] std::optional<nlohmann::ordered_json> call_form(
     const std::vector<CallableTool>& tools, const CallFormOptions& options);
 
-// The arguments of a call by their schema, another part of a structural tag. It cannot be compiled
-// where the schema cannot be kept to.
+// The grammar of a call's arguments by their schema, a part of a structural tag. Compiling it fails
+// if the schema cannot be enforced.
 [[nodiscard]] nlohmann::ordered_json arguments_form(const CallableTool& tool,
                                                     ToolCallFormat format);
 
-// Whether a call can name such a tool, so that the parser reads its name: not where a name ends at
-// one of its own characters. Most formats take any name.
+// Whether a call can name the tool so that the parser reads the name: false if one of its
+// characters ends a name. Most formats accept any name.
 [[nodiscard]] bool can_name(std::string_view tool, ToolCallFormat format);
 
 // Whether call_form() has the answer's reasoning, too, as calls and reasoning are messages of one
@@ -55,9 +55,8 @@ struct CallFormOptions {
 [[nodiscard]] std::optional<std::string> bound_not_enforced(
     const nlohmann::ordered_json& parameters, ToolCallFormat format);
 
-// Names a keyword about the arguments as a whole that call_form() does not enforce because the
-// format writes each parameter between tags of its own: "`anyOf` at the root". Nothing where there
-// is none.
+// A keyword about all arguments that call_form() does not enforce, because the format puts each
+// parameter between separate tags: "`anyOf` at the root". Nullopt: none.
 [[nodiscard]] std::optional<std::string> keyword_not_enforced(
     const nlohmann::ordered_json& parameters, ToolCallFormat format);
 

@@ -26,7 +26,7 @@ enum class ArgumentsKind : uint8_t {
 // The beginning of a call, up to its arguments.
 struct CallHeader {
   Match match = Match::kNo;
-  size_t size = 0;  // of it
+  size_t size = 0;  // length of the header
   std::string name = {};
   std::string id = {};  // what the model calls it by; empty: it gets one
   // All of the arguments, a JSON object, where they came before the name: the call is complete.
@@ -39,8 +39,8 @@ struct CallHeader {
   std::string lead = {};
 };
 
-// How far arguments were read. kMore: it takes more text to go on, unless something was used.
-// kFailed: they are malformed.
+// Progress in the arguments. kMore: more text is needed, unless some was consumed. kFailed: they
+// are malformed.
 enum class Progress : uint8_t { kMore, kDone, kFailed };
 
 // Something that closes a call: `size` bytes of it for kYes.

@@ -47,7 +47,7 @@ std::optional<std::string_view> other_attribute(std::string_view attributes) {
   }
 }
 
-// The header of `size` bytes before `rest`: a JSON object may stand in place of parameters.
+// The header of `size` bytes before `rest`: a JSON object may replace the parameters.
 CallHeader header_before(std::string_view rest, size_t size, std::string name) {
   const size_t space = space_size(rest.substr(0, kMaxSpaceBetweenTags));
   const bool is_json = rest.substr(space).starts_with('{');
@@ -158,7 +158,7 @@ Match CallTags::read_tag_name(std::string_view text, CallTag& tag) const {
     return rest.size() < kMaxAttributeBytes ? Match::kMore : Match::kNo;
   }
   std::string_view said = rest.substr(0, size);
-  if (rest[size] == '<') {  // its bracket is missing: it ends with the last quote
+  if (rest[size] == '<') {  // no closing bracket: the tag ends with the last quote
     said = said.substr(0, said.find_last_of("\"'") + 1);
     if (said.empty()) said = rest.substr(0, size);
   }
@@ -360,7 +360,7 @@ CallHeader CallTags::read_call_header(std::string_view text, bool has_marker, bo
     if (rest.starts_with('>')) rest.remove_prefix(1);  // doubled
     if (is_call && tag.is_whole) break;
   }
-  if (name.empty() && in_section) {  // its parameters may say whose they are
+  if (name.empty() && in_section) {  // the parameters may identify the tool
     const size_t space = space_size(rest.substr(0, kMaxSpaceBetweenTags));
     const CallTag tag = read(rest.substr(space));
     if (tag.match == Match::kMore) return {.match = Match::kMore};
@@ -404,7 +404,7 @@ CallHeader CallTags::read_glm_header(std::string_view text, bool has_marker, boo
   if (rest.starts_with("()")) rest.remove_prefix(2);
   if (rest.starts_with('(') && rest.size() > 1) return {};
   if (name.empty() && rest.starts_with('{')) return {};
-  if (name.empty()) {  // its parameters may say whose they are
+  if (name.empty()) {  // the parameters may identify the tool
     const ParameterOpening opening = read_glm_opening(rest, {});
     if (opening.match == Match::kMore) return {.match = Match::kMore};
     if (opening.match == Match::kYes) name = names_.only_tool_with(opening.name);
@@ -496,7 +496,7 @@ ParameterOpening CallTags::read_glm_opening(std::string_view text, std::string_v
     return {.match = seen.size() < kMaxAttributeBytes ? Match::kMore : Match::kNo};
   }
   std::string_view key = trimmed_of(seen.substr(0, size), " \t\r");
-  const size_t bracket = key.find('>');  // of a tag without its first bracket
+  const size_t bracket = key.find('>');  // tag without its opening bracket
   if (bracket != std::string_view::npos && read_bare(key).kind == TagKind::kParameter) {
     key.remove_prefix(bracket + 1);
     ++keys;

@@ -25,7 +25,7 @@ namespace heddle::parsers {
 enum class TaggedCallFormat : uint8_t { kQwen3Coder, kGlm, kDeepseekV32, kMinimax, kSeed };
 
 inline constexpr size_t kMaxSpaceBetweenTags = 64;
-inline constexpr int kMaxTagRepeats = 3;  // of a tag that is doubled
+inline constexpr int kMaxTagRepeats = 3;  // repetitions of a doubled tag
 
 // How a format spells its tags.
 struct TagFormat {
@@ -52,7 +52,7 @@ struct TagFormat {
 
 [[nodiscard]] const TagFormat& tag_format_of(TaggedCallFormat format);
 
-// The thing that a tag begins or ends. In GLM's format kCall has the tool's name behind it, and a
+// The part that a tag begins or ends. In GLM's format the tool's name follows kCall, and a
 // parameter is a key and a value.
 enum class TagKind : uint8_t { kNone, kSection, kCall, kParameter, kValue };
 
@@ -64,8 +64,8 @@ struct CallTag {
   bool is_cut = false;    // a sign behind its word is missing: "<parametercity>"
   bool is_whole = false;  // self-closing: <invoke name="f"/>
   size_t size = 0;
-  std::string name = {};               // that it says
-  std::optional<bool> is_string = {};  // likewise
+  std::string name = {};               // name given by the tag
+  std::optional<bool> is_string = {};  // type given by the tag
 };
 
 using ParameterNames = std::set<std::string, std::less<>>;
@@ -94,7 +94,7 @@ class CallTags {
   // before a letter: "<arg_keycity".
   [[nodiscard]] CallTag read(std::string_view text, bool may_be_cut = false) const;
 
-  // The same of a tag whose first bracket is missing, "parameter=city>", if it is spelt exactly.
+  // The same for an exactly spelt tag without its first bracket, "parameter=city>".
   [[nodiscard]] CallTag read_bare(std::string_view text) const;
 
   // Whether `text` is a value whose opening tag, or key, is missing: its closing tag and then one

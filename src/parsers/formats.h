@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The formats of tool calls and of reasoning that the parsers know, by the names that options and
-// requests use, and how to tell a model's formats from its chat template.
+// The formats of tool calls and of reasoning, by the names that options and requests use, and how
+// to detect a model's formats in its chat template.
 //
 // Threading: free functions without state.
 #pragma once
@@ -20,7 +20,7 @@ enum class ToolCallFormat : uint8_t {
   kNone,  // calls stay text
   kQwen,
   kQwen3Coder,
-  kDeepseekV3,  // V3, R1 and V3.1: the parser tells them apart
+  kDeepseekV3,  // V3, R1 and V3.1, which the parser distinguishes
   kDeepseekV32,
   kGlm,
   kLlama3,
@@ -35,13 +35,13 @@ enum class ToolCallFormat : uint8_t {
   kNemotronV2,
   kCohere,
   kHarmony,
-  kJson,  // one call as a JSON object; no model's, but of calls that are forced on those with kNone
+  kJson,  // a JSON object per call; used for forced calls of models with kNone
 };
 
 enum class ReasoningFormat : uint8_t {
   kNone,            // reasoning stays text
-  kThink,           // <think>..</think>, outside unless the prompt or the answer opens it
-  kThinkFromStart,  // the same, inside unless the prompt closed it
+  kThink,           // <think>..</think>; begins outside unless the prompt or answer opens it
+  kThinkFromStart,  // the same tags; begins inside unless the prompt closes it
   kKimi,            // ◁think▷..◁/think▷
   kMistral,         // [THINK]..[/THINK]
   kGemma,           // <|channel>thought\n..<channel|>
@@ -51,31 +51,31 @@ enum class ReasoningFormat : uint8_t {
   kHarmony,         // the analysis channel
 };
 
-// "qwen", "qwen3_coder", ..., "none". Some have other servers' names beside. Error:
-// kInvalidArgument, with the names there are.
+// Parses "qwen", "qwen3_coder", ..., "none", or another server's name for one. Error:
+// kInvalidArgument, listing the names.
 Result<ToolCallFormat> tool_call_format(std::string_view name);
 Result<ReasoningFormat> reasoning_format(std::string_view name);
 
 [[nodiscard]] std::string_view to_string(ToolCallFormat format);
 [[nodiscard]] std::string_view to_string(ReasoningFormat format);
 
-// By the marks that a template writes for calls and reasoning, kNone where it writes none. A
-// template cannot tell a model that always reasons without saying so from one that never does:
-// name those.
+// Detects the format by the marks for calls and reasoning in a template; kNone without marks. A
+// template does not show whether a model always reasons without marks: such formats must be set
+// explicitly.
 [[nodiscard]] ToolCallFormat detect_tool_call_format(std::string_view chat_template);
 [[nodiscard]] ReasoningFormat detect_reasoning_format(std::string_view chat_template);
 
-// The tags around reasoning, empty for kNone and kHarmony.
+// The tags around reasoning; empty for kNone and kHarmony.
 struct ReasoningTags {
   std::string_view open;
   std::string_view close;
-  std::string_view label = {};  // a word after the opening tag that is part of it
+  std::string_view label = {};  // a word that belongs to the opening tag and follows it
 };
 
-// The marks that a format writes around content; they are never part of an answer.
+// Marks that a format writes around content; they are not part of the answer.
 struct ContentMarks {
-  std::span<const std::string_view> special;  // special tokens: no text has them
-  std::string_view open;                      // tags where content begins, and where it ends
+  std::span<const std::string_view> special;  // special tokens, which no text contains
+  std::string_view open;                      // tags at which content begins and ends
   std::string_view close;
 };
 
@@ -83,17 +83,18 @@ struct ContentMarks {
 [[nodiscard]] ContentMarks content_marks_of(ReasoningFormat format);
 
 // Whether an answer to `prompt` begins inside reasoning: yes if the prompt ends with the opening
-// tag, no if it ends with the closing one, else as the format has it. Only the end counts, so that
-// no tag in a user's message is taken for the template's. `unfinished` is what the answer says
-// already; the last tag in it counts.
+// tag, no if it ends with the closing one, otherwise the format's default. Only the end is
+// considered, so that no tag in a user's message counts. `unfinished` is the answer so far; the
+// last tag in it decides.
 [[nodiscard]] bool starts_in_reasoning(ReasoningFormat format, std::string_view prompt,
                                        std::string_view unfinished = {});
 
-// Whether an answer to `prompt` begins outside and has no reasoning: the closing tag is the last.
+// Whether an answer to `prompt` begins outside and has no reasoning: the prompt ends with the
+// closing tag.
 [[nodiscard]] bool reasoning_is_closed(ReasoningFormat format, std::string_view prompt,
                                        std::string_view unfinished = {});
 
-// Whether the format's marks are special tokens, which must be left in the text then.
+// Whether the format's marks are special tokens, which the detokenizer must then keep.
 [[nodiscard]] bool needs_special_tokens(ToolCallFormat format);
 [[nodiscard]] bool needs_special_tokens(ReasoningFormat format);
 

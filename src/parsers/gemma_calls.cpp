@@ -25,8 +25,8 @@ CallMarks gemma_marks() {
           .may_be_missing = true};
 }
 
-// Skips the line break of arguments that begin on a line of their own. Returns false if more text
-// is needed to decide.
+// Skips the line break before arguments on a separate line. Returns false if more text is needed to
+// decide.
 bool skip_line_end(CallCursor& cursor) {
   CallCursor behind = cursor;
   if (!behind.skip_space(CallCursor::kMaxSpaceBeforeObject)) {

@@ -69,7 +69,7 @@ class HarmonyParser final : public AnswerParser {
   struct Header {
     Match match = Match::kNo;  // kYes: a message follows
     size_t size = 0;
-    bool is_empty = false;  // no message follows: it ends here
+    bool is_empty = false;  // the header ends without a message
     bool has_marks = false;
     std::string channel;
     std::string recipient;
@@ -98,11 +98,11 @@ class HarmonyParser final : public AnswerParser {
   UnreadText unread_;
   Patience patience_{kMaxHarmonyHeaderBytes};
   JsonArguments arguments_;
-  std::string tool_;  // of the call
+  std::string tool_;  // tool that is called
   bool arguments_begun_ = false;
   size_t num_calls_ = 0;
   bool message_begins_ = false;
-  char last_reasoning_ = '\n';  // byte that was emitted
+  char last_reasoning_ = '\n';  // last emitted byte
   char last_content_ = '\n';
   std::string call_text_;
 };

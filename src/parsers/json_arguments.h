@@ -40,7 +40,7 @@ class JsonArguments {
   [[nodiscard]] static Match begins_end(std::string_view text);
 
   JsonScanner object_;
-  std::string lead_;                 // of the object, read and not emitted yet
+  std::string lead_;                 // beginning of the object, read and not yet emitted
   std::optional<std::string> text_;  // in place of the object
   bool text_is_escaped_ = false;     // a backslash came before
   std::optional<JsonScanner> tail_;

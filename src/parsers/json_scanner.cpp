@@ -118,7 +118,7 @@ bool JsonScanner::reads_structure() const {
   }
 }
 
-// Reads a sign that stands for one of JSON's, all but its last byte. kNo: none is there.
+// Reads a sign used in place of a JSON sign, except its last byte. kNo: there is none.
 Match JsonScanner::read_loose(std::string_view text, bool at_end, size_t& used) {
   if (is_triple_) {
     const Match ends = begins_triple_quote(text, quote_);
@@ -151,7 +151,7 @@ bool JsonScanner::is_next_key(std::string_view written) const {
 }
 
 Match JsonScanner::quote_ends(std::string_view behind, TextEnd end) const {
-  // A string that has quotes of its own would have gone on where the answer was cut.
+  // A string with quotes inside would have continued where the answer was cut.
   const bool goes_on = end == TextEnd::kCut && has_own_quote_;
   const bool at_end = end != TextEnd::kNone && !goes_on;
   const StringContext context{.in_list = in_list(), .num_levels = levels_.size()};
@@ -318,7 +318,7 @@ bool JsonScanner::step(char c) {
         levels_.back() = Level::kDoubledObject;
         return true;
       }
-      return c == ',' || (c == ';' && !is_json_) || begin_key(c);  // of several commas one counts
+      return c == ',' || (c == ';' && !is_json_) || begin_key(c);  // repeated commas count as one
     case Expect::kColon:
       if (!is_colon(c) && !can_begin_value(c)) return false;
       expect_ = Expect::kValue;
@@ -334,7 +334,7 @@ bool JsonScanner::step(char c) {
     default:  // kComma
       if (std::exchange(may_close_again_, false) && c == '}') return true;
       if (c == '}' || c == ']') return close(c == ']');
-      if (c == ')' && !is_json_) return true;  // nothing opened it
+      if (c == ')' && !is_json_) return true;  // an unmatched bracket
       expect_ = in_list() ? Expect::kValue : Expect::kKey;
       comma_ = ",";
       if (c == ',' || (c == ';' && !is_json_)) return true;
@@ -363,7 +363,7 @@ bool JsonScanner::step_string(char c) {
   if (c == '{' || c == '[') ++brackets_in_string_;
   if ((c == '}' || c == ']') && brackets_in_string_ > 0) --brackets_in_string_;
   if (c == '\\') {
-    expect_ = Expect::kEscape;  // written with what it escapes
+    expect_ = Expect::kEscape;  // emitted with the escaped character
   } else if (c == quote_) {
     expect_ = is_key_ ? Expect::kColon : Expect::kComma;
     is_key_ ? end_key() : write('"');
@@ -386,7 +386,7 @@ bool JsonScanner::step_escape(char c) {
   } else if (c == 'u' || std::string_view("\"\\/bfnrt").find(c) != std::string_view::npos) {
     const char escape[] = {'\\', c};
     write({escape, 2});
-  } else {  // the backslash of "\d" is one
+  } else {  // the backslash of "\d" is literal
     write("\\\\");
     return step_string(c);
   }
@@ -411,7 +411,7 @@ bool JsonScanner::begin_key(char c) {
 
 // A member of a list, or what follows a colon.
 bool JsonScanner::begin_item(char c) {
-  if (c == ',' && in_list()) return true;  // of several commas one counts
+  if (c == ',' && in_list()) return true;  // repeated commas count as one
   if (!can_begin_value(c)) return false;
   write(comma_);
   comma_.clear();
@@ -583,7 +583,7 @@ std::string completed_object(std::string_view text) {
   };
   if (std::string copy; close(text, copy)) return copy;
   if (std::string copy; close(std::string(text) + '"', copy)) return copy;  // inside of a string
-  // Up to the last member that is whole.
+  // Otherwise ends after the last complete member.
   JsonScanner scanner = JsonScanner::of_json();
   std::string copy;
   size_t whole_size = 0;

@@ -247,7 +247,7 @@ TEST(LooseSpellingsTest, ACallThatIsCutInsideOfATaggedTextIsNotWhole) {
   }
 }
 
-// Line breaks as they are, a closing bracket of the text's own, a fence, and quotes behind it.
+// Raw line breaks, a closing bracket in the text, a fence, and quotes after it.
 TEST(LooseSpellingsTest, TextsWithBracketsAndFencesKeepTheirEnd) {
   const std::string content =
       "```c\nint f() {\n  return 0;\n}\n```\nThen run \"make\" and \"make test\".";

@@ -134,7 +134,7 @@ class TagReader {
     return place_ < text_.size() && is_letter_or_digit(text_[place_]);
   }
 
-  // Takes a blank with a word behind it that is part of the tag's.
+  // Consumes a blank followed by a word of the tag.
   bool joins_word() {
     if (place_ == text_.size() || text_[place_] != ' ') return false;
     const std::string_view rest = text_.substr(place_ + 1);
@@ -154,12 +154,12 @@ class TagReader {
   }
 
   void read_before_word() {
-    take_all(kTagBegins, 1);  // doubled
+    take_all(kTagBegins, 1);  // may be doubled
     take_all(kTagBars, 2);
     for (const std::string_view& slash : kTagSlashes) {
       if (take({&slash, 1})) tag_.closing = true;
     }
-    if (tag_.closing) take_all(kTagSlash, 1);  // doubled
+    if (tag_.closing) take_all(kTagSlash, 1);  // may be doubled
     take_all(kTagBars, 2);
     begins_with_blank_ = take(kTagBlank) && !tag_.closing;
     if (begins_with_blank_) take_all(kTagBars, 2);

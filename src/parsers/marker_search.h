@@ -25,13 +25,12 @@ struct MarkerHit {
   [[nodiscard]] size_t end() const { return position + marker.size(); }
 };
 
-// The first place where a marker stands, or where the text ends with the beginning of one. Of two
-// markers that begin there, the longer one. Cost: O(position * markers): what lies behind the place
-// is not looked at.
+// The first position of a marker, or of a marker's beginning at the end of the text; the longer one
+// of two markers. Cost: O(position * markers): later text is not examined.
 [[nodiscard]] MarkerHit find_marker(std::string_view text,
                                     std::span<const std::string_view> markers);
 
-// How far a text that goes on fits a pattern.
+// How an incomplete text matches a pattern.
 enum class Match { kMore, kNo, kYes };
 
 // Whether `text` begins with one of `markers`, the longest of which is `*found` then.
@@ -45,7 +44,7 @@ enum class Match { kMore, kNo, kYes };
 // where it is long, so that all looks at it together cost O(text) however it arrives.
 class Patience {
  public:
-  // `decided_at`: a text of so many bytes is decided, whatever it is.
+  // `decided_at`: a text of that many bytes is always decided.
   explicit Patience(size_t decided_at) : decided_at_(decided_at) {}
 
   [[nodiscard]] bool waits(size_t held) const { return held < next_look_; }

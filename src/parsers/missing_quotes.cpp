@@ -16,7 +16,7 @@ bool is_word_byte(char c) {
          static_cast<unsigned char>(c) >= 0x80;
 }
 
-// A bounded part of the text, and the answer where it ends too early.
+// A bounded part of the text, and the answer if it ends too early.
 class Lookahead {
  public:
   Lookahead(std::string_view text, bool at_end)
@@ -29,7 +29,7 @@ class Lookahead {
 
   void advance(size_t size) { rest_.remove_prefix(size); }
 
-  // False at the text's end.
+  // False at the end of the text.
   bool skip_space() {
     advance(space_size(rest_));
     return !rest_.empty();
@@ -49,7 +49,7 @@ class Lookahead {
   Match starved_;
 };
 
-// A key, its closing quote, which may be missing, and a colon.
+// Reads a key, its closing quote, which may be missing, and a colon.
 Match read_member_key(Lookahead& text, const KeyTest& is_key) {
   std::string_view key;
   if (!text.read_until("\"':=,{}[]\n", key)) return text.starved();
@@ -85,7 +85,7 @@ Match key_ends_before(std::string_view text, std::string_view key, const KeyTest
     return ahead.rest().front() == ':' ? Match::kYes : Match::kNo;
   }
   ahead.advance(1);
-  // A quote with a colon behind it ends the key: the colon before it is the key's.
+  // If a later quote precedes a colon, that quote ends the key, and the first colon is part of it.
   std::string_view ignored;
   const bool found = ahead.read_until(kQuotes, ignored);
   if (found) ahead.advance(1);
@@ -118,14 +118,14 @@ Match begins_bare_string(std::string_view text, const KeyTest& is_key, size_t nu
   while (true) {
     if (!ahead.read_until(",\"{}[]\n", bytes)) return ahead.starved();
     const char c = ahead.rest().front();
-    if (c == ',') {  // its closing quote may be missing, too
+    if (c == ',') {  // the string's closing quote may be missing
       const Match next =
           begins_next_member(ahead.rest(), is_key, /*quote=*/{}, ahead.starved() == Match::kNo);
       if (next != Match::kNo) return next;
       ahead.advance(1);
       continue;
     }
-    if (c == '}') {  // likewise, of the last member
+    if (c == '}') {  // also the last member's string
       return quote_ends_string(ahead.rest(), {.in_list = false, .num_levels = num_levels},
                                ahead.starved() == Match::kNo);
     }
@@ -143,7 +143,7 @@ Match ends_last_string(std::string_view text, const StringContext& context, char
   const Match at_text_end = is_all ? Match::kYes : ahead.starved();
   if (!ahead.skip_space()) return ahead.starved();
   if (ahead.rest().front() != (context.in_list ? ']' : '}')) return Match::kNo;
-  // The call's own object and a list of calls may be around.
+  // Counts the call's own object and a list of calls.
   const size_t most_closers = context.num_levels + 2;
   for (size_t i = 0; ahead.rest().front() == '}' || ahead.rest().front() == ']'; ++i) {
     if (i == most_closers) return Match::kNo;

@@ -21,8 +21,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kMaxDepth = 16;         // of schemas that lead to each other
-constexpr size_t kMaxSchemas = 1000;  // that are looked at for one parameter
+constexpr int kMaxDepth = 16;         // chain of schemas that refer to each other
+constexpr size_t kMaxSchemas = 1000;  // schemas examined per parameter
 
 std::string lower(std::string_view text) {
   std::string result(text);
@@ -169,7 +169,7 @@ class ParameterType::SchemaReader {
     return {};
   }
 
-  // Of a property of an object, wherever its schema has that.
+  // Types of an object's property, from any part of its schema.
   std::optional<std::vector<Kind>> kinds_of_property(const Json& schema, std::string_view name,
                                                      int depth = 0) {
     if (!schema.is_object() || depth > kMaxDepth || ++num_schemas_ > kMaxSchemas) {
@@ -331,7 +331,7 @@ std::string_view ParameterType::text_bound_of(const Json& schema, const Json& ro
   return SchemaReader(root).text_bound_of(schema);
 }
 
-// Null alone: what is not "null" is a string then.
+// If only null is allowed, other texts are strings.
 void ParameterType::set(std::optional<std::vector<Kind>> kinds) {
   if (!kinds) return;
   kinds_ = *std::move(kinds);
@@ -374,7 +374,7 @@ std::string ParameterType::to_json(std::string_view text) const {
         }
         break;
       case Kind::kBoolean:
-        // Of several types it is this one only if it says so.
+        // If there are several types, only these words make it this one.
         if (kinds_.size() == 1 || lower(value) == "true" || lower(value) == "false") {
           json = lower(value) == "true" ? "true" : "false";
         }

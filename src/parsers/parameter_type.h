@@ -26,17 +26,17 @@ namespace heddle::parsers {
 
 class ParameterType {
  public:
-  // Of what no schema says anything: a list or an object where the text is one, else a string.
+  // The type without a schema: a list or an object if the text is one, otherwise a string.
   ParameterType() = default;
 
-  // Of the parameter of a tool. `tools` is a request's list of {"function": {"name": ..,
-  // "parameters": {"properties": ..}}}; what is not of that form is not there. A parameter that the
-  // schema does not name is of the type that its `additionalProperties` state. Of references only
-  // JSON pointers count (point_tools()). Cost: a look at up to 1,000 parts of the schema.
+  // The type of a tool's parameter. `tools` is a request's list of {"function": {"name": ..,
+  // "parameters": {"properties": ..}}}; entries of another form are ignored. A parameter that the
+  // schema does not name has the type in `additionalProperties`. Only JSON pointers count as
+  // references (point_tools()). Cost: reads up to 1,000 parts of the schema.
   static ParameterType of(const nlohmann::ordered_json& tools, std::string_view tool,
                           std::string_view parameter);
 
-  // Of a schema; `root` is the document that it refers to.
+  // The type of a schema; `root` is the document that its references resolve in.
   static ParameterType of_schema(const nlohmann::ordered_json& schema,
                                  const nlohmann::ordered_json& root);
 
@@ -94,16 +94,16 @@ class ParameterType {
   bool may_be_null_ = true;
 };
 
-// The same list of tools, or a copy of it in which the references of each tool's schema are JSON
-// pointers, but for schemas beyond the bounds of schema_references.h. Cost: that of
-// point_references() for each tool: once for a request, not for each answer.
+// The list of tools, or a copy in which each schema's references are JSON pointers, except for
+// schemas beyond the limits of schema_references.h. Cost: point_references() for each tool; call it
+// once per request, not per answer.
 [[nodiscard]] std::shared_ptr<const nlohmann::ordered_json> point_tools(
     std::shared_ptr<const nlohmann::ordered_json> tools);
 
 // Whether the text is "null" in any case.
 [[nodiscard]] bool is_null_word(std::string_view text);
 
-// Whether the text may go on to be "null" in any case, or is.
+// Whether the text is "null" in any case, or may become it.
 [[nodiscard]] bool may_become_null_word(std::string_view text);
 
 }  // namespace heddle::parsers

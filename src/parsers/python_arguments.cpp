@@ -81,8 +81,8 @@ void PythonArguments::close(std::string& json) const {
   if (!is_whole_) json += taken_.empty() ? "{}" : "}";
 }
 
-// False for what is neither "name = literal" nor a literal. Blank text is nothing: "f()" and
-// "f(a=1,)" have it.
+// False unless it is "name = literal" or a literal. Blank text is allowed: "f()" and "f(a=1,)" have
+// it.
 bool PythonArguments::take_argument(bool is_last, std::string& json) {
   std::string_view text = value_;
   text.remove_prefix(space_size(text));

@@ -261,7 +261,7 @@ size_t PythonLiteralEnd::scan(std::string_view text, bool& found) {
       if (is_long_) num_opening_ = 0;
       continue;
     }
-    if (num_opening_ == 2) quote_ = '\0';  // it was empty
+    if (num_opening_ == 2) quote_ = '\0';  // an empty string
     num_opening_ = 0;
     if (may_have_ended_) {
       may_have_ended_ = false;

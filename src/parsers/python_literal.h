@@ -26,7 +26,7 @@ class PythonLiteralEnd {
 
  private:
   size_t depth_ = 0;
-  char quote_ = '\0';    // of the string we are in
+  char quote_ = '\0';    // delimiter of the current string
   int num_opening_ = 0;  // quotes, of a string that has had nothing else
   int num_closing_ = 0;  // quotes that follow each other, of a string that ends with three
   bool is_long_ = false;

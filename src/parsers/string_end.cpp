@@ -93,7 +93,7 @@ class QuoteReader {
     return word == Match::kMore ? starved_ : word;
   }
 
-  // Behind brackets that may close what is open.
+  // After brackets that may close open objects and lists.
   Match read_closed() {
     size_t num_closed = 0;
     for (; !rest_.empty() && (rest_.front() == '}' || rest_.front() == ']'); ++num_closed) {

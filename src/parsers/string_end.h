@@ -13,13 +13,13 @@
 
 namespace heddle::parsers {
 
-// Where a string value stands.
+// The context of a string value.
 struct StringContext {
-  bool in_list = false;   // else it is an object's member
-  size_t num_levels = 1;  // of objects and lists that are open around it
+  bool in_list = false;   // otherwise an object's member
+  size_t num_levels = 1;  // open objects and lists around it
 };
 
-// Whether the quote before `behind` ends the string; kMore if it takes more text to tell. With
+// Whether the quote before `behind` ends the string; kMore if more text is needed to decide. With
 // `at_end` no more text comes, and the answer is not kMore. Cost: O(kMaxLookahead).
 [[nodiscard]] Match quote_ends_string(std::string_view behind, const StringContext& context,
                                       bool at_end);
@@ -27,7 +27,7 @@ struct StringContext {
 // Whether `text` begins with a mark that ends a call; kMore if it takes more text to tell.
 [[nodiscard]] Match begins_call_mark(std::string_view text);
 
-// Bytes behind a quote that are looked at. A quote that is undecided after these ends its string.
+// Bytes examined after a quote. If these do not decide, it ends its string.
 inline constexpr size_t kMaxLookahead = 256;
 
 }  // namespace heddle::parsers

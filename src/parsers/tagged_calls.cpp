@@ -44,7 +44,7 @@ TaggedCallParser::TaggedCallParser(TaggedCallFormat format,
 
 CallHeader TaggedCallParser::read_header(std::string_view text, Place place, bool is_exact,
                                          bool at_end) const {
-  if (place == Place::kNext) return {};  // calls have marks of their own
+  if (place == Place::kNext) return {};  // each call has its own marks
   return tags_.read_header(text, place == Place::kMarker, is_exact, at_end);
 }
 

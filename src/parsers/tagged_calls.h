@@ -75,21 +75,21 @@ class TaggedCallParser final : public ToolCallParser {
   const CallTags tags_;
   TaggedValueEnd value_end_;
 
-  // Of the call.
+  // Tool that is called.
   std::string tool_;
-  std::set<std::string, std::less<>> names_;  // of its parameters
+  std::set<std::string, std::less<>> names_;  // parameter names so far
   bool in_value_ = false;
 
-  // Of the parameter.
+  // Current parameter.
   std::string parameter_;
   bool dropped_ = false;
-  bool is_string_ = false;  // its value is emitted while it arrives
+  bool is_string_ = false;  // the value is emitted as it arrives
   bool quote_open_ = false;
-  bool value_begun_ = false;     // its first line break, if there was one, was passed
+  bool value_begun_ = false;     // the value's leading line break, if any, was skipped
   std::string_view line_break_;  // around the value: "\n" or "\r\n"
   ParameterType type_;
-  std::string lead_;   // ", \"name\": ", until it is emitted
-  std::string value_;  // held
+  std::string lead_;   // text before the value, ", \"name\": ", until emitted
+  std::string value_;  // held back
 };
 
 }  // namespace heddle::parsers

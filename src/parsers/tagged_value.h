@@ -47,8 +47,9 @@ class TaggedValueEnd {
 
   struct Value {
     std::string tool;
-    const std::set<std::string, std::less<>>* parameters = nullptr;  // that the call has so far
-    bool may_hold_call = false;                                      // it may be a string
+    const std::set<std::string, std::less<>>* parameters = nullptr;  // parameters of the call so
+                                                                     // far
+    bool may_hold_call = false;                                      // the value may be a string
   };
 
   // A value begins.
@@ -56,9 +57,9 @@ class TaggedValueEnd {
 
   struct Scan {
     size_t size = 0;         // bytes that belong to the value
-    bool ends = false;       // with them
+    bool ends = false;       // the value ends after them
     size_t behind = 0;       // where the text after the end begins
-    bool is_closed = false;  // by its own tag
+    bool is_closed = false;  // by the value's closing tag
   };
 
   // Looks for the end in `text`, the part of the value that was not passed yet.
@@ -83,10 +84,10 @@ class TaggedValueEnd {
 
   // How far the value was read. Positions count from the first byte that was not passed.
   struct TagScan {
-    size_t position = 0;         // tags before it are decided
+    size_t position = 0;         // tags before this are decided
     bool one_line = true;        // no line break since the value's tag
-    std::string open_tags = {};  // of calls inside of the value: kOpenSection, kOpenCall
-    int64_t num_open_calls = 0;  // among them
+    std::string open_tags = {};  // open tags of calls inside the value: kOpenSection, kOpenCall
+    int64_t num_open_calls = 0;  // open calls among those tags
     std::optional<Doubt> doubt = {};
   };
 

@@ -11,13 +11,13 @@ namespace {
 
 constexpr size_t kMaxSpaceBeforeTag = 64;
 
-// The words of tags around reasoning; and words that are near without meaning them.
+// Words in tags around reasoning, and accepted variants of them.
 constexpr std::string_view kThinkWords[] = {"think", "thinking", "thought", "thoughts",
                                             "reasoning"};
 constexpr std::string_view kOtherWords[] = {"thing",  "things",  "thin",   "thank", "thanks",
                                             "though", "through", "reason", "chink", "brought"};
 
-// The first letter must be right: by it tag_at() decides whether to wait for the rest of a word.
+// The first letter must match, because tag_at() waits for the rest of a word only if it does.
 bool is_think_word(std::string_view word) {
   if (std::ranges::find(kOtherWords, word) != std::end(kOtherWords)) return false;
   const auto meant = meant_word(word, kThinkWords);
@@ -40,10 +40,10 @@ LooseTag read_think_tag(std::string_view text) {
 // The first letters of the words of tags.
 constexpr std::string_view kFirstLetters = "trse";
 
-// Characters that reasoning writes before a tag that it names.
+// If one of these precedes a tag inside the reasoning, the reasoning only mentions the tag.
 constexpr std::string_view kBeforeNamedTag = " \t`'\"(";
 
-// Letters at the front.
+// Number of letters at the front.
 size_t bare_prefix(std::string_view text) {
   const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
   return static_cast<size_t>(std::ranges::find_if_not(text, is_letter) - text.begin());
@@ -147,8 +147,8 @@ void ThinkingParser::enter_reasoning(const Tag& tag) {
   follows_tag_ = true;
 }
 
-// Whether the bracket of the tag before `text` is doubled: "</think>>". Before a blank or a sign it
-// is the text's: "> quoted", ">= 3".
+// Whether the bracket of the tag before `text` is doubled: "</think>>". If a blank or an operator
+// follows, the bracket is text: "> quoted", ">= 3".
 Match ThinkingParser::doubled_bracket(std::string_view text, TextEnd end) {
   if (!follows_tag_ || text.empty()) return Match::kNo;
   const bool may_double = !is_exact_ && tags_.close.ends_with('>') && text.front() == '>';
@@ -158,7 +158,7 @@ Match ThinkingParser::doubled_bracket(std::string_view text, TextEnd end) {
   return text.substr(1).find_first_of(" >=") == 0 ? Match::kNo : Match::kYes;
 }
 
-// The label behind an opening tag, also one that is misspelt on a line of its own.
+// The label after an opening tag, even if a misspelt one on its own line.
 Match ThinkingParser::label_at(std::string_view text, TextEnd end, size_t& size) const {
   constexpr size_t kMaxLabel = 16;
   size = tags_.label.size();
@@ -194,8 +194,8 @@ size_t ThinkingParser::read_after_open(std::string_view text, TextEnd end, Answe
   return size;
 }
 
-// The tag at the front where both tags have one word, as Gemma's <|channel>thought and <channel|>:
-// the label tells them apart.
+// The tag at the front when both tags have the same word, as Gemma's <|channel>thought and
+// <channel|>; the label distinguishes them.
 ThinkingParser::Tag ThinkingParser::labelled_tag_at(std::string_view text, bool closing,
                                                     TextEnd end) const {
   const LooseTag tag = read_loose_tag(text);
@@ -222,7 +222,7 @@ ThinkingParser::Tag ThinkingParser::labelled_tag_at(std::string_view text, bool 
 }
 
 // Whether the reasoning only quotes the closing tag before `behind`: "`</think>`". A quote that
-// closes another one of its line, as in "say `x`</think>", does not.
+// closes an earlier one on its line, as in "say `x`</think>", does not count.
 Match ThinkingParser::is_quoted(std::string_view behind, TextEnd end) const {
   const bool is_open = (last_byte_ == '`' && in_backticks_) || (last_byte_ == '"' && in_quotes_);
   if (!is_open || is_exact_) return Match::kNo;
@@ -237,7 +237,7 @@ void ThinkingParser::count_quotes(std::string_view text) {
   }
 }
 
-// The opening or closing tag at the front, also one that is misspelt.
+// The opening or closing tag at the front, even if misspelt.
 ThinkingParser::Tag ThinkingParser::tag_at(std::string_view text, bool closing, TextEnd end) const {
   const std::string_view exact = closing ? tags_.close : tags_.open;
   if (text.starts_with(exact)) {
@@ -259,10 +259,10 @@ ThinkingParser::Tag ThinkingParser::tag_at(std::string_view text, bool closing, 
   if (tag.match == Match::kNo || tag.closing != closing || !is_think_word(tag.word)) return {};
   const std::string_view behind = text.substr(tag.size);
   if (behind.empty() && end == TextEnd::kNone) return {.match = Match::kMore};
-  // Without its bracket, or spelt otherwise, it stands at the end of a line or at its beginning.
+  // A misspelt tag, or one without its bracket, counts only at the beginning or end of a line.
   const bool alone = ends_line(behind) || (tag.closed && last_byte_ == '\n');
   const bool is_exact_word = tag.word == "think" && tag.closed;
-  // One that is near to it ends reasoning also within a line, unless the reasoning only names it.
+  // A nearly correct tag also ends reasoning within a line, unless the reasoning only mentions it.
   const bool is_named = kBeforeNamedTag.find(last_byte_) != std::string_view::npos;
   const bool is_near = closing && tag.closed && (tag.word == word_ || !is_named);
   if (!alone && !is_exact_word && !is_near) return {};
@@ -288,7 +288,7 @@ size_t ThinkingParser::read_start(std::string_view text, TextEnd end, AnswerDelt
         return space;
       }
     }
-    if (close.match == Match::kYes) {  // of reasoning that was not there
+    if (close.match == Match::kYes) {  // a closing tag without reasoning
       emit_tag(text.substr(0, space + close.size), out);
       state_ = State::kAfterClose;
       follows_tag_ = true;
@@ -312,7 +312,7 @@ size_t ThinkingParser::skip_newlines(std::string_view text, AnswerDeltas& out) {
   return size;
 }
 
-// Either tag may be there again.
+// Either tag may be repeated.
 size_t ThinkingParser::read_after_close(std::string_view text, TextEnd end, AnswerDeltas& out) {
   const Match doubled = doubled_bracket(text, end);
   if (doubled == Match::kMore) return 0;
@@ -344,7 +344,7 @@ size_t ThinkingParser::read_after_close(std::string_view text, TextEnd end, Answ
   return 0;
 }
 
-// The tag where content begins, once.
+// The tag at which content begins; it occurs once.
 Match ThinkingParser::content_tag_at(std::string_view text) const {
   if (content_marks_.open.empty() || content_begun_) return Match::kNo;
   std::string_view ignored;
@@ -376,7 +376,7 @@ size_t ThinkingParser::read_reasoning(std::string_view text, TextEnd end, Answer
   return text.empty() ? 0 : read_mark(text, end, out);
 }
 
-// Reads text that begins with what may be a mark.
+// Reads text that begins with a possible mark.
 size_t ThinkingParser::read_mark(std::string_view text, TextEnd end, AnswerDeltas& out) {
   const Tag close = tag_at(text, /*closing=*/true, end);
   if (close.match == Match::kYes) {
@@ -394,7 +394,7 @@ size_t ThinkingParser::read_mark(std::string_view text, TextEnd end, AnswerDelta
   std::string_view mark;
   Match match = begins_with(text, call_marks_, &mark);
   const bool is_open = match == Match::kNo && text.starts_with(tags_.open);
-  if (is_open) {  // doubled where it is a line of its own, else a word of the reasoning
+  if (is_open) {  // doubled if on its own line, otherwise a word of the reasoning
     mark = tags_.open;
     const std::string_view behind = text.substr(mark.size());
     if (behind.empty() && end == TextEnd::kNone) return 0;

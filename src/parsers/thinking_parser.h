@@ -69,7 +69,8 @@ class ThinkingParser final : public AnswerParser {
   [[nodiscard]] Match doubled_bracket(std::string_view text, TextEnd end);
   void run(TextEnd end, AnswerDeltas& out);
   void emit_reasoning(std::string_view text, AnswerDeltas& out);
-  void emit_tag(std::string_view text, AnswerDeltas& out) const;  // of reasoning that is content
+  void emit_tag(std::string_view text, AnswerDeltas& out) const;  // if reasoning is emitted as
+                                                                  // content
 
   void enter_reasoning(const Tag& tag);
   [[nodiscard]] Tag tag_at(std::string_view text, bool closing, TextEnd end) const;
@@ -90,12 +91,12 @@ class ThinkingParser final : public AnswerParser {
   State state_;
   Patience patience_{kMaxHeaderBytes};
   bool inside_;                 // the answer begins inside reasoning
-  bool follows_tag_ = false;    // nothing was read behind a tag
+  bool follows_tag_ = false;    // nothing was read since the last tag
   bool awaits_label_ = false;   // the opening tag's label may come
   bool content_begun_ = false;  // the tag where content begins was read
-  std::string word_;            // of the tag that opened the reasoning
+  std::string word_;            // word of the opening tag
   bool drops_space_ = false;    // a call inside reasoning ended here
-  char last_byte_ = '\n';       // of the reasoning
+  char last_byte_ = '\n';       // last byte of the reasoning
   bool in_backticks_ = false;   // in the reasoning's last line
   bool in_quotes_ = false;
   UnreadText unread_;

@@ -23,13 +23,13 @@ bool begins_word(std::string_view text) {
 }
 
 constexpr std::string_view kFence = "```";
-// The words behind a code fence that announce a call.
+// Words after a code fence that announce a call.
 constexpr std::string_view kFenceWords[] = {"toolcall", "toolcalls", "toolcode", "functioncall"};
 
-// The words of tags that models put around calls, whatever their format has there.
+// Words of tags that models put around calls in any format.
 constexpr std::string_view kWrapperWords[] = {"tools",        "toolcalls",     "toolcall",
                                               "functioncall", "functioncalls", "tooluse"};
-constexpr int kMaxWrappers = 4;  // around one call
+constexpr int kMaxWrappers = 4;  // nested wrappers around a call
 
 // A tag around calls at the front of a text.
 LooseTag wrapper_at(std::string_view text, bool closing) {
@@ -62,7 +62,7 @@ Closing bare_closing(std::string_view text, std::span<const std::string_view> wo
   return is_tag ? Closing{.match = Match::kYes, .size = tag.size} : Closing{};
 }
 
-// Whether what the answer's end cut off behind a call was to close it.
+// Whether the text cut off after a call was about to close it.
 bool begins_closing(std::string_view text) {
   return text.starts_with("</") || text.starts_with("<|") || text.starts_with("<｜") ||
          text.starts_with("[/") || std::string_view("<tool_call|>").starts_with(text) ||
@@ -105,7 +105,7 @@ Match ToolCallParser::has_endless_tags(std::string_view text) const {
   }
 }
 
-// Looks at a bounded part of the text however much there is, or the cuts would matter.
+// Reads a bounded part of the text, so that the result does not depend on how the text is split.
 CallHeader ToolCallParser::header_at(std::string_view text, Place place, bool is_exact,
                                      TextEnd end) const {
   const bool is_long = text.size() >= kMaxHeaderBytes;
@@ -150,7 +150,7 @@ CallHeader ToolCallParser::unwrapped(CallHeader header, std::string_view text) c
   return header;
 }
 
-// A call of one of the request's tools, behind marks that begin a call, as another format has it.
+// A call of one of the request's tools in another format, after marks that begin a call.
 CallHeader ToolCallParser::read_other_header(std::string_view text, bool is_marked) const {
   CallCursor cursor(text);
   unsigned tags = 0;
@@ -191,7 +191,7 @@ Closing ToolCallParser::empty_list(std::string_view text) const {
   return {.match = match, .size = cursor.position() + stray.size()};
 }
 
-// Code fences and tags around calls, in any order, and a call behind them. Bounded as header_at().
+// Code fences and tags around calls, in any order, followed by a call. Bounded as header_at().
 CallHeader ToolCallParser::read_wrapped_header(std::string_view text, TextEnd end) const {
   if (text.size() >= kMaxHeaderBytes) {
     const std::string_view seen = text.substr(0, kMaxHeaderBytes - 1);
@@ -445,7 +445,7 @@ ToolCallParser::Candidate ToolCallParser::find_candidate(std::string_view text) 
       ++place;
       continue;
     }
-    // White space at the content's beginning stands before its first line.
+    // White space at the content's beginning precedes its first line.
     line_begins = line_begins && at_start_ &&
                   (text[place] == ' ' || text[place] == '\t' || text[place] == '\r');
     const size_t from = place++;
@@ -544,8 +544,8 @@ size_t ToolCallParser::read_mark(const Candidate& mark, std::string_view text, T
   return mark.size;
 }
 
-// A mark that closes nothing: prose names it where it stands between other words. Where the next
-// word follows it at once it is no word itself.
+// A mark that closes nothing: between other words, prose mentions it. If a word follows directly,
+// it is not a word itself.
 size_t ToolCallParser::read_stray(const Candidate& mark, std::string_view text, TextEnd end,
                                   AnswerDeltas& out) {
   const std::string_view behind = text.substr(mark.size);
@@ -567,7 +567,7 @@ bool ToolCallParser::line_begins() const {
   return at_start_ || last_byte_ == '\n' || space_.find('\n') != std::string::npos;
 }
 
-// Whether a mark that ends before `behind` is a line of its own.
+// Whether a mark that ends before `behind` is on a separate line.
 bool ToolCallParser::stands_alone(std::string_view behind) const {
   const bool begins = space_.empty() ? last_byte_ == '\n' : space_.back() == '\n';
   return begins && (behind.empty() || behind.front() == '\n' || behind.front() == '\r');
@@ -686,7 +686,7 @@ Closing ToolCallParser::read_loose_closing(std::string_view text,
   if (first == '}' || first == ']' || first == ')' || first == '>') {
     return {.match = Match::kYes, .size = 1};
   }
-  // A separator without a call behind it.
+  // A separator that no call follows.
   if (first != ',' && first != ';') return {};
   const std::string_view behind = text.substr(1);
   const size_t space = space_size(behind.substr(0, LooseTag::kMaxBytes));

@@ -60,12 +60,12 @@ struct ToolCallParserOptions {
 // The marks of a format.
 struct CallMarks {
   std::vector<std::string_view> markers;        // may begin a call anywhere
-  std::vector<std::string_view> opening_words;  // of tags that are like them (loose_tag.h)
-  std::vector<std::string_view> strays;         // closing ones, dropped where nothing was opened
-  std::vector<std::string_view> other_ends;     // those that end a call, too, and may be content
-  bool are_special = false;        // no text has them: such a mark alone is dropped, too
-  bool may_be_missing = false;     // a line's beginning may begin a call
-  bool start_may_be_call = false;  // likewise the content's, of a tool that is not the request's
+  std::vector<std::string_view> opening_words;  // words of similar tags that open (loose_tag.h)
+  std::vector<std::string_view> strays;         // closing marks, dropped if nothing is open
+  std::vector<std::string_view> other_ends;     // also end a call, but may be content
+  bool are_special = false;                     // special tokens: even a single mark is not text
+  bool may_be_missing = false;                  // a line may begin with an unmarked call
+  bool start_may_be_call = false;               // so may the content, even for unknown tools
 };
 
 class ToolCallParser {
@@ -74,19 +74,19 @@ class ToolCallParser {
 
   virtual ~ToolCallParser() = default;
 
-  // Reads off the front of `text`, which is all that is not read yet, what is certain, and returns
-  // how many bytes. `end` says whether more will come.
+  // Consumes the decided part of `text`, the unread text, and returns its number of bytes. `end`
+  // says whether more will come.
   size_t read(std::string_view text, TextEnd end, AnswerDeltas& out);
 
-  // The same for calls inside of something else, the first of which begins here: `over` is set when
-  // neither a call nor what belongs to one follows; the text there is not read.
+  // The same for calls nested in other text, the first of which begins here. `over` is set if no
+  // call or related mark follows; the text there is not consumed.
   size_t read_calls(std::string_view text, TextEnd end, AnswerDeltas& out, bool& over);
 
-  // The text has ended. Once; `unread` is what read() left of it.
+  // Ends the text; `unread` is the text that read() did not consume. Called once.
   void finish(std::string_view unread, TextEnd end, AnswerDeltas& out);
 
-  // Marks of something else that are dropped where they stand alone: closing tags of reasoning.
-  // `is_special`: no text has them, and they are dropped everywhere.
+  // Adds a mark of something else that is dropped where it stands alone: a closing tag of
+  // reasoning. `is_special`: a special token, which is dropped everywhere.
   void add_stray(std::string_view mark, bool is_special = false) {
     strays_.push_back(mark);
     if (is_special) special_strays_.push_back(mark);
@@ -150,7 +150,7 @@ class ToolCallParser {
 
   void emit_arguments(std::string_view json, AnswerDeltas& out);
 
-  // Ends the arguments; a delta of its own, which says that nothing else will come.
+  // Ends the arguments with a separate delta, the last one.
   void emit_last_arguments(std::string_view json, AnswerDeltas& out);
 
   // For arguments of this tool: the parameter that is meant by a key.
@@ -221,20 +221,20 @@ class ToolCallParser {
   const CallMarks marks_;
   const ToolCallParserOptions options_;
   std::vector<std::string_view> strays_;
-  std::vector<std::string_view> special_strays_;  // among them
+  std::vector<std::string_view> special_strays_;  // strays that are special tokens
   std::string_view stop_;                         // see stop_at()
   bool at_stop_ = false;
   State state_ = State::kText;
   Patience patience_{kMaxHeaderBytes};
   bool at_start_ = true;     // nothing but white space was read
-  char last_byte_ = '\n';    // of the content
+  char last_byte_ = '\n';    // last byte of the content
   std::string space_;        // held back
-  bool long_space_ = false;  // it grew too long and is text
+  bool long_space_ = false;  // the space grew too long and is text
   size_t num_calls_ = 0;
   bool blank_since_call_ = false;  // nothing but white space has come since a call
   bool fence_is_open_ = false;     // a code fence began before a call
   bool in_code_ = false;           // a code fence began in text
-  // Of the call.
+  // Kind of the current call's arguments.
   ArgumentsKind kind_ = ArgumentsKind::kFormat;
   JsonArguments json_;
   std::optional<PythonArguments> python_;

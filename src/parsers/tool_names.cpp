@@ -16,7 +16,7 @@ namespace {
 
 using NamesJson = nlohmann::ordered_json;
 
-constexpr size_t kMaxComparedBytes = 64;  // of a name that is misspelt
+constexpr size_t kMaxComparedBytes = 64;  // for misspelt names
 
 const NamesJson* named_member(const NamesJson& object, const char* name) {
   if (!object.is_object()) return nullptr;

@@ -34,7 +34,7 @@ class ToolNames {
 
   [[nodiscard]] bool has(std::string_view tool) const;
 
-  // The tool's name; what is not one comes back without quotes and space around it.
+  // The tool's name; an unknown name is returned without quotes and space around it.
   [[nodiscard]] std::string resolve(std::string_view written) const;
 
   [[nodiscard]] bool has_parameter(std::string_view tool, std::string_view parameter) const;
@@ -61,7 +61,7 @@ class ToolNames {
   // The only tool that has such a parameter; empty where there is none or there are several.
   [[nodiscard]] std::string only_tool_with(std::string_view parameter) const;
 
-  // Whether `text` begins with a tool's name, behind which no more of a name stands. `name` is it.
+  // Whether `text` begins with a complete tool name, returned in `name`.
   [[nodiscard]] Match begins_with_name(std::string_view text, std::string_view& name) const;
 
  private:
@@ -69,7 +69,7 @@ class ToolNames {
   struct NameIndex {
     std::vector<std::string> in_order;
     std::set<std::string, std::less<>> names;
-    std::unordered_map<std::string, std::string> by_word;  // "" where several have it
+    std::unordered_map<std::string, std::string> by_word;  // "" if several tools share the word
 
     void add(std::string_view name);
     [[nodiscard]] std::string resolve(std::string_view written) const;

@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMaxChain = 64;  // of $ref and allOf that follow each other at the root
+constexpr size_t kMaxChain = 64;  // chain of $ref and allOf at the root
 
 // Keywords about an object that ToolParameters reads. Others restrict the object as a whole, which
 // no schema of a single property expresses.

@@ -43,9 +43,9 @@ class ToolParameters {
   // "`anyOf` at the root". Empty: there is none.
   [[nodiscard]] const std::string& problem() const { return problem_; }
 
-  // A schema made of `property` as a document of its own: `$ref` resolves as in the whole schema.
-  // `document` contains `property`. `num_bytes_left` bounds the copies that the properties of a
-  // tool hold; a reference whose target no longer fits leads nowhere.
+  // A standalone schema for `property`: `$ref` resolves as in the whole schema. `document` contains
+  // `property`. `num_bytes_left` limits the copies in a tool's properties; a reference whose target
+  // no longer fits is dropped.
   [[nodiscard]] nlohmann::ordered_json as_document(const nlohmann::ordered_json& property,
                                                    nlohmann::ordered_json document,
                                                    size_t& num_bytes_left) const;
