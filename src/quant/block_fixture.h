@@ -70,7 +70,7 @@ inline double block_element(BlockType type, const std::byte* row, int64_t k) {
     return static_cast<double>(to_float(value));
   };
   const auto nibble = [&](int64_t at, bool high) { return (byte(at) >> (high ? 4 : 0)) % 16; };
-  // Of the types with 32 columns: the code without its fifth bit, then that bit.
+  // Types with 32 columns: the low bits of the code, then the fifth bit.
   const auto low = [&](int64_t begin) { return nibble(begin + c % 16, c >= 16); };
   const auto fifth = [&](int64_t begin) { return ((byte(begin + c / 8) >> (c % 8)) & 1) * 16; };
   switch (type) {

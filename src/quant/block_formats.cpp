@@ -66,7 +66,7 @@ bool has_minimum(BlockType type) {
          type == BlockType::kQ5K;
 }
 
-// The code that stands for zero; 0 for floats and for types with minima.
+// The code of the value zero; 0 for floats and types with minima.
 uint8_t zero_of(BlockType type) {
   switch (type) {
     case BlockType::kQ8_0:

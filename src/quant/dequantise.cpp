@@ -13,7 +13,7 @@ namespace heddle::quant {
 
 namespace {
 
-// The scale of a group, or its minimum where `scales` are the minima of a row.
+// The scale of a group, or its minimum if `scales` holds a row's minima.
 float scale_at(const std::byte* scales, const RowFormat& format, int64_t group) {
   switch (format.scale) {
     case ScaleType::kF32: {

@@ -222,7 +222,7 @@ Result<RowFormat> byte_format(const StoredMatrix& m) {
   }
   if (grid->of_blocks) {
     format.group_size = m.block_columns;
-    // Blocks begin anew in every matrix.
+    // Blocks do not cross matrices.
     format.block_rows = m.num_experts > 1 ? std::gcd(m.block_rows, R) : m.block_rows;
   }
   return format;

@@ -55,7 +55,7 @@ struct StoredMatrix {
   int64_t N = 0;  // rows; of all experts where one tensor holds them
   int64_t K = 0;
   int64_t num_experts = 0;      // 0: a matrix without that dimension
-  bool input_major = false;     // of experts: [E, K, N/E]
+  bool input_major = false;     // experts: [E, K, N/E]
   int bits = 4;                 // bits of a code in kGptq and kPackQuantized
   bool zeros_less_one = false;  // kGptq version 1
   bool symmetric = false;       // kGptq: the zero points are promised to be 2^(bits-1)
@@ -68,7 +68,7 @@ struct StoredMatrix {
   TensorView group_index;  // the group of each row of K, where the file has it
   TensorView factors;      // kNvfp4: one number, or one an expert
   bool divided = false;    // kNvfp4: scales are divided by the factors
-  BlockRows blocks;        // of kBlocks, which has none of these tensors
+  BlockRows blocks;        // only for kBlocks, which has none of the tensors above
   bool on_gpu = false;     // kBlocks: whether a GPU reads the packed rows (packed_format())
 };
 

@@ -48,7 +48,7 @@ enum class ScaleType : uint8_t {
   kE4M3Times,  // E4M3 times the row's factor, rounded to fp32
   kE4M3Over,   // E4M3 divided by it, rounded to fp32
   kU8Times,    // a byte times the fp16 number of its 256 columns, which is exact
-  kI8Times,    // a signed byte times it
+  kI8Times,    // scale times a signed byte
 };
 
 // Whether a row of scales begins with an fp32 factor of all of them.
@@ -104,7 +104,7 @@ struct RowFormat {
   // Where the minima begin in a row of scales.
   [[nodiscard]] int64_t minima_begin() const { return scale_bytes() / 2; }
 
-  // Of a row that shares its scales with none.
+  // Bytes of a row that has its own scales.
   [[nodiscard]] int64_t row_bytes() const {
     return code_bytes() + scale_bytes() + (has_zeros ? num_groups() : 0);
   }

@@ -46,7 +46,7 @@ struct E4M3 {
   return (code & 8u) != 0 ? -value : value;
 }
 
-// To nearest, ties to even; beyond 6, and what is not a number, to 6.
+// To nearest, ties to even; values beyond 6 and NaN become 6.
 [[nodiscard]] HEDDLE_HOST_DEVICE inline uint8_t float_to_e2m1(float value) {
   const float magnitude = value < 0 ? -value : value;
   const int code = magnitude <= 0.25f   ? 0
