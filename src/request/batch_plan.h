@@ -30,8 +30,8 @@ struct PlanRange {
   [[nodiscard]] bool empty() const { return count == 0; }
 };
 
-// In a plan, a draft that the runner has kept to itself: behind the sequence's last draw it made
-// this one (StepOutput::drafts). Other tokens are 0 and up.
+// In a plan: a draft whose token only the runner knows. It made it after the sequence's last draw
+// (StepOutput::drafts). Other tokens are >= 0.
 inline constexpr TokenId kKeptDraft = -1;
 
 // A copy of the recurrent state, taken when exactly `tokens` tokens of the sequence have
@@ -41,8 +41,8 @@ struct PlannedSnapshot {
   int64_t tokens = 0;
   int32_t slot = 0;
 
-  // Only where `tokens` is the end of the step's tokens: the hidden vector that the LM head reads
-  // is kept beside the state, so that the next token can be drawn again without computing anything.
+  // Only if `tokens` is the end of the step's tokens: also stores the hidden vector that the LM
+  // head reads, so that the next token can be drawn without computation.
   bool keep_hidden = false;
 };
 
@@ -57,29 +57,30 @@ struct PlannedSnapshot {
 struct SlotStart {
   int64_t sequence_id = 0;
   int32_t batch_slot = 0;
-  int32_t choice_index = 0;  // part of the draw
-  uint64_t seed = 0;         // resolved; part of the draw
+  int32_t choice_index = 0;  // input of the draw
+  uint64_t seed = 0;         // resolved seed; input of the draw
   SamplingParams sampling;
   bool return_logprobs = false;
   int32_t top_logprobs = 0;         // alternatives of every draw, 0 to 20
-  int32_t prompt_top_logprobs = 0;  // likewise, of every token that is scored
+  int32_t prompt_top_logprobs = 0;  // alternatives of every scored token
 
   // Lengths count prompt and output. Tokens from index num_prompt_tokens on are output, which
   // penalties read. The draw of a token with a smaller index than `min_length` may not choose one
   // of `ending_tokens`.
   int64_t num_prompt_tokens = 0;
   int64_t min_length = 0;
-  int64_t max_length = 0;  // it ends there at the latest
+  int64_t max_length = 0;  // the sequence ends at this length
 
-  PlanRange ending_tokens;  // of BatchPlan::tokens, sorted: drawing one of them ends the text
+  PlanRange ending_tokens;  // range of BatchPlan::tokens, sorted: drawing one of them ends the text
 
-  PlanRange logprob_tokens;  // likewise: Request::logprob_tokens, of draws and of scored tokens
+  PlanRange logprob_tokens;  // range of BatchPlan::tokens: Request::logprob_tokens, for drawn and
+                             // scored tokens
 
-  // Of BatchPlan::tokens: the output among the context, where there are penalties. The runner adds
-  // what it computes.
+  // Range of BatchPlan::tokens: the output within the context, for penalties. The runner adds the
+  // tokens that it computes.
   PlanRange output_tokens;
 
-  // Of BatchPlan::tokens: all of the context, where a drafter reads texts
+  // Range of BatchPlan::tokens: the whole context, if a drafter reads texts
   // (StepLimits::drafter_reads_texts).
   PlanRange context;
 };
@@ -92,11 +93,11 @@ struct PageUpdate {
   int32_t batch_slot = 0;
   uint32_t table = 0;
   int32_t first = 0;
-  PlanRange pages;  // of BatchPlan::pages
+  PlanRange pages;  // range of BatchPlan::pages
 };
 
-// Moves of pages and states before a step's first layer, in the order in which they happen. The
-// memory of what is released may go back to the system: the next use finds anything in it.
+// Moves of pages and states before a step's first layer, in execution order. Released memory may
+// return to the system: its next use finds undefined contents.
 enum class MoveKind : uint8_t {
   kReleasePage,      // `from`
   kReleaseSnapshot,  // snapshot slot `from`
@@ -109,7 +110,7 @@ enum class MoveKind : uint8_t {
 
 struct Move {
   MoveKind kind = MoveKind::kCopyPage;
-  uint32_t table = 0;  // of pages: their page table
+  uint32_t table = 0;  // page table, if pages are moved
   int32_t from = 0;
   int32_t to = 0;
 
@@ -143,8 +144,8 @@ struct PlannedSequence {
   // not a drafter's. Runners verify both alike; statistics tell them apart.
   bool drafts_are_forced = false;
 
-  // Of BatchPlan::draft_parents: by draft, the draft of this sequence that it follows, which comes
-  // before it; -1: the last new token. Empty: a chain, each follows the one before it.
+  // Range of BatchPlan::draft_parents: by draft, the earlier draft of this sequence that it
+  // follows; -1: the last new token. Empty: a chain, each follows the one before it.
   PlanRange draft_parents;
 
   // With `sample`: how many drafts of what follows its draws the runner is to make
@@ -156,18 +157,18 @@ struct PlannedSequence {
   // them. It has them until the sequence draws again.
   bool may_keep_drafts = false;
 
-  // Without `sample`: the token behind the new ones.
+  // Without `sample`: the token after the new ones.
   TokenId next_token = 0;
 
-  // Among its new tokens: those whose rows of logits score the token behind (StepOutput::scored),
-  // which the plan has: not the last one with `sample`, none with `feeds_drawn_token`.
+  // The new tokens whose rows of logits score the next token (StepOutput::scored), which the plan
+  // has: not the last one with `sample`, none with `feeds_drawn_token`.
   PlanRange scored;
 
   int64_t context_tokens = 0;  // tokens already in KV pages and state
   int64_t kv_tokens = 0;       // KV rows before this one exist and are not written again; at
                                // least context_tokens, also beyond it where pages are shared
   int32_t state_slot = 0;      // working slot, advanced in place; 0 for models without state
-  PlanRange snapshots;         // of BatchPlan::snapshots, ascending
+  PlanRange snapshots;         // range of BatchPlan::snapshots, ascending
 
   // Not 0: the logits come from the hidden vector kept with this snapshot slot; nothing is
   // computed.
@@ -175,10 +176,10 @@ struct PlannedSequence {
 
   bool sample = false;  // false: a prefill chunk that is not the last
 
-  // Of BatchPlan::mask_words, with `sample`: one mask after the other, for the draw behind the new
-  // tokens and for the one behind each draft. Bit i % 32 of word i / 32 of a mask says whether
-  // token i may be drawn, tokens beyond the words may not. Empty: all may. With masks the last new
-  // token is one that the host knows (no `feeds_drawn_token`).
+  // Range of BatchPlan::mask_words, with `sample`: masks for the draw after the new tokens and
+  // after each draft, in order. Bit i % 32 of word i / 32 of a mask: token i may be drawn; tokens
+  // beyond the words may not. Empty: all may. With masks the host knows the last new token (no
+  // `feeds_drawn_token`).
   PlanRange masks;
 
   // Tokens that the step computes for certain, unless the sequence is skipped.
@@ -197,8 +198,8 @@ struct BatchPlan {
 
   std::vector<PlannedSequence> sequences;
 
-  // The network that drafts computes its slots of the step's tokens: drafts are wanted behind some,
-  // or prompts are among them behind which drafts may pay.
+  // The draft network computes its slots of the step's tokens: some want drafts, or drafts after
+  // the step's prompts may pay off.
   bool computes_draft_slots = false;
 
   // Ranges point into these.
@@ -213,7 +214,7 @@ struct BatchPlan {
 
   [[nodiscard]] bool empty() const { return sequences.empty(); }
 
-  // Room for a step of so many streams, so that none allocates.
+  // Reserves memory for a step of `num_sequences` streams, so that none allocates.
   void reserve(int64_t num_sequences) {
     const auto count = static_cast<size_t>(num_sequences);
     page_updates.reserve(count);
@@ -244,12 +245,12 @@ struct BatchPlan {
     return std::ranges::equal_range(moves, kind, {}, &Move::kind);
   }
 
-  // Inserts a move behind those that come before it, or at the same time.
+  // Inserts a move after those with the same or an earlier time.
   void add_move(const Move& added) {
     moves.insert(std::ranges::upper_bound(moves, added.order(), {}, &Move::order), added);
   }
 
-  // The token behind each of its scored rows; `i` is below scored.count.
+  // The token after each of its scored rows; `i` is below scored.count.
   [[nodiscard]] TokenId scored_token(const PlannedSequence& sequence, int32_t i) const {
     const int32_t index = sequence.scored.begin + i + 1;
     if (index == sequence.new_tokens.count) return sequence.next_token;
@@ -289,7 +290,7 @@ struct BatchPlan {
     return part_of(pages, update.pages);
   }
 
-  // Of the draw behind so many drafts; empty: any token may be drawn.
+  // Mask of the draw after `num_drafts` drafts; empty: any token may be drawn.
   [[nodiscard]] std::span<const uint32_t> mask_of(const PlannedSequence& sequence,
                                                   int32_t num_drafts = 0) const {
     const int32_t words = sequence.masks.count / (sequence.drafts.count + 1);

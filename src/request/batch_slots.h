@@ -26,7 +26,7 @@ struct PageList {
 };
 
 struct BatchSlot {
-  SlotStart start;  // its ranges are those of a plan that is gone
+  SlotStart start;  // its ranges refer to an earlier plan
   std::vector<TokenId> ending_tokens;
   std::vector<TokenId> logprob_tokens;
   std::vector<TokenId> output_tokens;               // computed so far, where there are penalties

@@ -20,10 +20,10 @@
 
 namespace heddle::request {
 
-// Of a number of tokens in a namespace.
+// Hash of the first tokens of a text in a namespace.
 struct PrefixHash {
-  uint64_t all = 0;     // of all of them
-  uint64_t blocks = 0;  // of the whole blocks among them
+  uint64_t all = 0;     // hash of all tokens
+  uint64_t blocks = 0;  // hash of the whole blocks
 
   bool operator==(const PrefixHash&) const = default;
 };
@@ -39,7 +39,7 @@ class PrefixHashes {
 
   [[nodiscard]] int64_t num_blocks() const { return static_cast<int64_t>(hashes_.size()) - 1; }
 
-  // Of the first `count` blocks, at most num_blocks().
+  // Hash of the first `count` blocks, at most num_blocks().
   [[nodiscard]] uint64_t of_blocks(int64_t count) const {
     return hashes_[static_cast<size_t>(count)];
   }
@@ -53,7 +53,7 @@ class PrefixHashes {
                                       std::span<const TokenId> other_tokens) const;
 
  private:
-  std::vector<uint64_t> hashes_;  // of the first 0, 64, 128, ... tokens
+  std::vector<uint64_t> hashes_;  // hashes of the first 0, 64, 128, ... tokens
 };
 
 // One token more than hash was made of. For a given hash, different tokens give different hashes,

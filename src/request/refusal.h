@@ -14,11 +14,11 @@
 namespace heddle::request {
 
 inline constexpr std::string_view kPriorityField = "priority";
-inline constexpr std::string_view kAnswersField = "n";  // how many in one call
+inline constexpr std::string_view kAnswersField = "n";  // number of answers per call
 
 struct Refusal {
   std::string_view field;   // one of the above; empty: the status is not made by refuse()
-  std::string_view reason;  // the message without it
+  std::string_view reason;  // the message without the field
 };
 
 [[nodiscard]] Status refuse(std::string_view field, std::string_view reason);

@@ -53,7 +53,7 @@ struct Sequence {
     if (request.prompt_logprobs) next_scored = std::max<int64_t>(request.prompt_logprobs->from, 1);
     if (request.constraint != nullptr) {
       constraint = request.constraint->start();
-      if (constraint->is_over()) request.stop.min_new_tokens = 0;  // of an answer without a text
+      if (constraint->is_over()) request.stop.min_new_tokens = 0;  // the answer has no text
     }
     ending_tokens = request.stop.token_ids;
     if (!request.stop.ignore_eos) {
@@ -65,7 +65,7 @@ struct Sequence {
   }
 
   int64_t id = 0;
-  Request request;  // its prompt has moved into `tokens`
+  Request request;  // its prompt was moved into `tokens`
   uint64_t seed = 0;
   int64_t num_prompt_tokens = 0;
   PrefixHashes prefix_hashes;          // of the prompt, and of output that the cache knows
@@ -116,8 +116,8 @@ struct Sequence {
     if (!constraint->is_complete()) return ok_status();
     set_endings(mask, may_end(num_output));
     if (std::ranges::any_of(mask, [](uint32_t word) { return word != 0; })) return ok_status();
-    // It has to be longer, but only tokens go on with it that end others; or nothing may follow,
-    // and the request has no tokens that end it.
+    // The answer must be longer, but only other requests' end tokens may follow; or nothing may
+    // follow, and the request has no end tokens.
     HEDDLE_RETURN_IF_ERROR(constraint->fill_text_mask(mask));
     if (std::ranges::any_of(mask, [](uint32_t word) { return word != 0; })) return ok_status();
     return constraint->fill_mask(mask);
@@ -144,8 +144,8 @@ struct Sequence {
     return wants_scores() ? next_scored - 1 : num_tokens() - 1;
   }
 
-  // The tokens from `begin` to `end` whose rows of logits score the token behind: the first one,
-  // and how many.
+  // The tokens in [begin, end) whose rows of logits score the next token: the first one, and their
+  // number.
   [[nodiscard]] std::pair<int64_t, int64_t> scored_rows(int64_t begin, int64_t end) const {
     const int64_t first = std::max(begin, next_scored - 1);
     return {first, std::max<int64_t>(std::min(end, num_prompt_tokens - 1) - first, 0)};

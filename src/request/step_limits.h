@@ -20,15 +20,16 @@ struct StepLimits {
   // Drafts that the runner makes after a draw (PlannedSequence::wanted_drafts), at most; 0: none.
   int64_t max_made_drafts = 0;
 
-  // More than one branch: these drafts are trees (speculative/tree_growth.h) of so many levels.
+  // More than one branch: these drafts are trees (speculative/tree_growth.h) with draft_steps
+  // levels.
   int32_t draft_topk = 1;
   int32_t draft_steps = 0;
 
-  // A model of its own makes them. It reads texts for itself, so that plans send it what they begin
-  // with (SlotStart::context), and the token drawn last, which takes one slot more.
+  // A draft model makes them. It reads texts itself, so that plans include their beginning
+  // (SlotStart::context) and the last drawn token, which takes one more slot.
   bool drafter_reads_texts = false;
 
-  // Slots after a text that the network which makes so many drafts fills.
+  // Slots after a text that the draft network fills for `num_drafts` drafts.
   [[nodiscard]] int64_t draft_slots(int64_t num_drafts) const {
     if (drafter_reads_texts) return num_drafts;
     return draft_topk > 1 ? int64_t{draft_steps - 1} * draft_topk : num_drafts - 1;

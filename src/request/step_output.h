@@ -19,15 +19,14 @@ struct SampledToken {
   Status error;          // for example all logits masked or not finite; `token` is meaningless then
 };
 
-// A token that the runner expects behind the last one that a sequence drew.
+// A token that the runner predicts after the sequence's last draw.
 struct MadeDraft {
   int64_t sequence_id = 0;
-  TokenId token = 0;  // or kKeptDraft
-  int32_t parent =
-      -1;  // of the sequence's made drafts, the one that it follows; -1: what was drawn
+  TokenId token = 0;    // or kKeptDraft
+  int32_t parent = -1;  // index among the sequence's made drafts; -1: follows the drawn token
 };
 
-// A token of a prompt, with its log probability behind the tokens before it.
+// A prompt token with its log probability given the tokens before it.
 struct ScoredToken {
   int64_t sequence_id = 0;
   TokenLogprob logprob;
@@ -44,10 +43,10 @@ struct StepOutput {
   // of some there are none.
   std::vector<MadeDraft> drafts;
 
-  // For every sequence with `scored` rows, in plan order, the token behind each of them.
+  // For every sequence with `scored` rows, in plan order: the token after each.
   std::vector<ScoredToken> scored;
 
-  // Something was prepared for later steps of its shape: its time is not what they take.
+  // Includes preparation for later steps of its shape, so that its time is not typical.
   bool warms_up = false;
 
   // Ready for another step, with its memory.

@@ -48,7 +48,7 @@ StopTextMatcher::StopTextMatcher(const StopConditions& stop)
 
 void StopTextMatcher::advance(Automaton& automaton, char byte) {
   int32_t state = automaton.state;
-  if (state == static_cast<int32_t>(automaton.text.size())) {  // a match that was passed over
+  if (state == static_cast<int32_t>(automaton.text.size())) {  // a match that was ignored
     state = automaton.failure[static_cast<size_t>(state)];
   }
   while (state > 0 && automaton.text[static_cast<size_t>(state)] != byte) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// StopTextMatcher finds stop texts and stop patterns in a text that arrives in pieces, and holds
-// back only those characters that may still become one.
+// StopTextMatcher finds stop texts and stop patterns in a text that arrives in pieces. It holds
+// back only characters that may begin a match.
 //
 // One Knuth-Morris-Pratt automaton per stop text: the work per byte of text is amortised constant
 // for each of them, whatever their length; a StopPatternSearch per pattern. A match ends at the
@@ -23,19 +23,18 @@
 
 namespace heddle::request {
 
-// Finds a StopPattern anywhere in a text that arrives byte by byte. It follows a match from every
-// place where one may have begun, at most one to each state of the automaton: of two in the same
-// state the earlier is the longer match. Cost: at most kMaxStates steps a byte, as a rule one or
-// two.
+// Finds a StopPattern anywhere in a text that arrives byte by byte. It tracks a match from every
+// possible start, at most one per state of the automaton: of two in the same state the earlier is
+// longer. Cost: at most kMaxStates steps a byte, usually one or two.
 class StopPatternSearch {
  public:
   explicit StopPatternSearch(std::shared_ptr<const StopPattern> pattern)
       : pattern_(std::move(pattern)), taken_(pattern_->num_states(), -1) {}
 
-  // Takes the next byte. Returns the length of the longest match that ends with it; 0: none does.
+  // Consumes a byte. Returns the length of the longest match that ends with it; 0: none.
   size_t push(uint8_t byte);
 
-  // How many bytes at the end of the text a match may begin with that more of it would complete.
+  // Length of the longest tail of the text that may be the beginning of a match.
   [[nodiscard]] size_t num_open() const { return num_open_; }
 
  private:
@@ -45,9 +44,9 @@ class StopPatternSearch {
   };
 
   std::shared_ptr<const StopPattern> pattern_;
-  std::vector<Way> ways_;       // by rising begin
-  std::vector<int64_t> taken_;  // by state: the last place at which a way came to it
-  int64_t place_ = 0;           // bytes before the next one
+  std::vector<Way> ways_;       // ascending by begin
+  std::vector<int64_t> taken_;  // by state: the last position at which a match reached it
+  int64_t place_ = 0;           // position of the next byte
   size_t num_open_ = 0;
 };
 
@@ -57,15 +56,15 @@ class StopTextMatcher {
 
   StopTextMatcher() = default;
 
-  // Of `texts` and `patterns`; with `keep_stop_text` the match stays part of the output.
+  // With `keep_stop_text` the matched text stays in the output.
   explicit StopTextMatcher(const StopConditions& stop);
 
-  // Takes the next piece and appends to `output` what is certain not to begin a match. Returns the
-  // index of what was completed, a pattern's behind those of all texts, or kNoMatch. After a match
-  // nothing more is taken. With `may_match` false matches are passed over (min_new_tokens).
+  // Consumes a piece and appends to `output` the text that cannot begin a match. Returns the index
+  // of the completed text, or the number of texts plus a pattern's index, or kNoMatch. After a
+  // match no more input is consumed. If `may_match` is false, matches are ignored (min_new_tokens).
   int push(std::string_view piece, bool may_match, std::string& output);
 
-  // Appends what was held back; the text ends here.
+  // Ends the text and appends the text held back.
   void finish(std::string& output);
 
   [[nodiscard]] size_t num_held_back() const { return held_.size(); }
@@ -74,20 +73,20 @@ class StopTextMatcher {
   struct Automaton {
     std::string text;
     std::vector<int32_t> failure;  // failure[k]: longest proper border of the first k bytes
-    int32_t state = 0;             // bytes of `text` that the input now ends with
+    int32_t state = 0;             // bytes of `text` that the input currently ends with
   };
 
   struct Match {
     int index = kNoMatch;
-    size_t size = 0;  // bytes
+    size_t size = 0;  // in bytes
   };
 
   static void advance(Automaton& automaton, char byte);
 
-  // Takes the next byte and returns the match that it completes, if any.
+  // Consumes a byte and returns the match that it completes, if any.
   Match take(char byte);
 
-  // Bytes at the end of the input that a match may begin with.
+  // Length of the longest tail of the input that may begin a match.
   [[nodiscard]] size_t num_open() const;
 
   std::vector<Automaton> automata_;

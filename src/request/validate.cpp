@@ -31,7 +31,7 @@ Status check_size(std::string_view field, size_t size, size_t limit) {
       fmt::format("{} has {} entries; at most {} are allowed", field, size, limit));
 }
 
-// A device applies them all at once, where the order of two would be open.
+// A device applies them in parallel, so that the order of duplicates would be undefined.
 Status check_distinct(const std::vector<std::pair<TokenId, float>>& logit_bias) {
   std::vector<TokenId> tokens;
   for (const auto& [token, bias] : logit_bias) tokens.push_back(token);
