@@ -24,10 +24,10 @@ inline constexpr int kMaxStepsInFlight = 2;
 // The folder of a checkpoint.
 struct WeightFolder {
   std::filesystem::path model_dir;
-  bool dummy = false;  // its config.json alone counts, for seeded random weights
+  bool dummy = false;  // reads only config.json; weights are random with a seed
 };
 
-// Weights that read_weights() has read. Only the runner that did knows what is in them.
+// Weights from read_weights(). Opaque to all but that runner.
 class NewWeights {
  public:
   virtual ~NewWeights() = default;
@@ -40,9 +40,9 @@ class Runner {
   [[nodiscard]] virtual const PoolSizes& pool_sizes() const = 0;
   [[nodiscard]] virtual const request::StepLimits& step_limits() const = 0;
 
-  // Starts a step. Steps are carried out in the order of submission; at most kMaxStepsInFlight may
-  // have been submitted and not waited for (checked). The plan stays as it is until wait() has
-  // returned its output.
+  // Starts a step. Steps run in the order of submission; at most kMaxStepsInFlight may be submitted
+  // and not waited for (checked). The plan must stay unchanged until wait() has returned its
+  // output.
   virtual Status submit(const request::BatchPlan& plan) = 0;
 
   // Waits for the oldest step in flight and returns its tokens. A Status, here or from submit(), is

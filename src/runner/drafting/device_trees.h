@@ -40,7 +40,7 @@ class DeviceTrees {
   Status grow(ops::Context& context, device::Stream& stream, const MutableTensorView& logits,
               int64_t num_rows, std::span<const ops::GrownTree> trees, const int32_t* token_ids);
 
-  // Of the last grow(), by row of the next level, in memory of the device: see GrowTreesArgs.
+  // Results of the last grow(), by row of the next level, in device memory: see GrowTreesArgs.
   [[nodiscard]] const int32_t* ids() const { return at<int32_t>(next_ids_); }
 
   [[nodiscard]] const int32_t* parent_rows() const { return at<int32_t>(next_parents_); }
@@ -53,7 +53,7 @@ class DeviceTrees {
   Status select(ops::Context& context, device::Stream& stream,
                 std::span<const ops::SelectedTree> trees);
 
-  // Of the index-th tree of select(). Replaces `drafts`.
+  // Copies the index-th tree of select() to `drafts`.
   void drafts(size_t index, speculative::Drafts& drafts) const;
 
  private:
@@ -68,10 +68,10 @@ class DeviceTrees {
   int32_t level_ = 0;
   GreedyRows rows_;
   device::Buffer top_logits_;
-  device::Buffer memory_;  // of the trees
+  device::Buffer memory_;  // memory of the trees
   device::Buffer next_ids_, next_parents_, next_masks_;
   device::ReadbackRing selected_;   // SelectedDrafts [max_rows]
-  std::vector<SteadyBlock> asked_;  // by level, then for select()
+  std::vector<SteadyBlock> asked_;  // uploads by level, then that of select()
 };
 
 }  // namespace heddle::runner

@@ -16,7 +16,7 @@ namespace {
 using request::PlannedSequence;
 using request::SampledToken;
 
-// Whether the text goes on behind what its sequence drew.
+// Whether the sequence continues after the drawn tokens.
 bool goes_on(std::span<const SampledToken> drawn, const request::BatchSlot& slot) {
   return !drawn.empty() && drawn.back().error.ok() &&
          !std::ranges::binary_search(slot.ending_tokens, drawn.back().token);
@@ -149,7 +149,7 @@ bool DraftMaker::drafts_behind(const StepSequence& sequence) const {
   return sequence.planned->wanted_drafts > 0 && num_streams_ < streams_.size();
 }
 
-// Drafts are made behind what it draws from `row`.
+// Drafts follow its draw from `row`.
 DraftMaker::Stream& DraftMaker::add_stream(const StepSequence& sequence, int64_t row) {
   Stream& stream = streams_[num_streams_];
   stream.sequence = &sequence;
@@ -188,7 +188,7 @@ void DraftMaker::lay_out_first(const DraftedStep& step) {
   }
 }
 
-// Also behind texts that the step will turn out to have ended.
+// Includes texts that the step may turn out to have ended.
 void DraftMaker::lay_out_ahead(const DraftedStep& step, const int32_t* drawn,
                                const int32_t* missing) {
   begin_first(step.batch);
@@ -258,7 +258,7 @@ Status DraftMaker::make_trees(const ops::ForwardContext& forward) {
   return {};
 }
 
-// The same without asking the host: it lays out where branches lie, the device which they are.
+// The same without the host: it decides the branches' positions, the device their tokens.
 Status DraftMaker::make_trees_on_device(const ops::ForwardContext& forward) {
   if (going_on_.empty()) return {};
   trees_->begin();
@@ -362,14 +362,14 @@ void DraftMaker::lay_out_next(int32_t page_size) {
   going_on_.resize(count);
 }
 
-// The best branches of the last level, in slots behind those of earlier ones.
+// The best branches of the last level, in slots after earlier ones.
 void DraftMaker::lay_out_level(int32_t level, int32_t page_size) {
   begin_layout();
   const int64_t topk = shape_.topk;
   size_t count = 0;
   for (const size_t index : going_on_) {
     Stream& stream = streams_[index];
-    const int64_t first = stream.position + 1;  // behind the text
+    const int64_t first = stream.position + 1;  // after the text
     if (!add_pages(stream, first + (level + 1) * topk, page_size)) continue;
     const auto first_row = static_cast<int32_t>(ids_.size());
     for (int64_t i = 0; i < topk; ++i) {
@@ -421,7 +421,7 @@ Status DraftMaker::enqueue_next(const ops::ForwardContext& forward, DrawnFeed* f
   return {};
 }
 
-// The most likely tokens behind each row of the network's last step, whose logits the host reads.
+// The most likely tokens for each row of the network's last step, whose logits the host reads.
 Status DraftMaker::find_candidates(int64_t num_rows) {
   const MutableTensorView logits = pass_->logits();
   const auto vocab_size = static_cast<size_t>(pass_->vocab_size());

@@ -55,7 +55,7 @@ class DraftMaker : public Drafting {
                                                     ForwardPass& target, int64_t max_pages,
                                                     const speculative::TreeShape& shape);
 
-  // Slots of its own lie behind those of a step that it goes through.
+  // Its own slots come after those of a step that it computes.
   [[nodiscard]] bool reads_texts(const request::BatchPlan& plan) const override {
     return plan.computes_draft_slots;
   }
@@ -85,16 +85,16 @@ class DraftMaker : public Drafting {
   [[nodiscard]] const DraftPass& pass() const { return *pass_; }
 
  private:
-  // A sequence that gets drafts.
+  // A sequence that drafts are made for.
   struct Stream {
     const StepSequence* sequence = nullptr;
-    int32_t row = 0;       // among the logits of the network's last step; its first one
-    int64_t position = 0;  // of that step's slot; of a tree: of the last slot of the text
+    int32_t row = 0;       // first of its rows among the logits of the network's last step
+    int64_t position = 0;  // that step's position; for a tree: the text's last position
     int32_t missing_of = ops::FedRow::kNothing;  // begun ahead: position moves back by it
-    std::vector<int32_t> places;                 // of a chain: GreedyTokens::place() of each draft
-    speculative::TreeGrowth growth;              // of a tree that the host grows
-    std::vector<uint64_t> masks;  // of its branches: the slots behind the text that each sees
-    int32_t num_levels = 0;       // of a tree that the device grows
+    std::vector<int32_t> places;                 // chains: GreedyTokens::place() of each draft
+    speculative::TreeGrowth growth;              // for a tree that the host grows
+    std::vector<uint64_t> masks;  // per branch of it: the positions after the text that it sees
+    int32_t num_levels = 0;       // for a tree that the device grows
   };
 
   DraftMaker(std::unique_ptr<DraftPass> pass, ForwardPass& target, int64_t max_pages,
@@ -127,20 +127,20 @@ class DraftMaker : public Drafting {
   ForwardPass* target_;
   int64_t max_pages_;
   speculative::TreeShape shape_;
-  std::optional<GreedyTokens> greedy_tokens_;  // of chains
-  std::optional<DrawnFeed> feed_;              // where logits are not the host's
-  std::optional<DrawnFeed> first_feed_;        // likewise, of chains: of steps begun ahead
-  const int32_t* missing_ = nullptr;           // of the step, where it was begun ahead
-  std::optional<DeviceTrees> trees_;           // where logits are not the host's
+  std::optional<GreedyTokens> greedy_tokens_;  // for chains
+  std::optional<DrawnFeed> feed_;              // if the logits are on the device
+  std::optional<DrawnFeed> first_feed_;        // likewise, for chains: used by steps begun ahead
+  const int32_t* missing_ = nullptr;           // set if the step was begun ahead
+  std::optional<DeviceTrees> trees_;           // if the logits are on the device
   std::vector<ops::GrownTree> grown_;
   std::vector<ops::SelectedTree> selected_;
   bool begun_ = false;
-  bool warmed_up_ = false;  // a step of the network did
-  bool may_keep_ = false;   // all drafts of the step
+  bool warmed_up_ = false;  // a step of the network was a warm-up
+  bool may_keep_ = false;   // may keep all drafts of the step
   int32_t page_size_ = 0;
-  std::vector<Stream> streams_;  // the first num_streams_
+  std::vector<Stream> streams_;  // the first num_streams_ are in use
   size_t num_streams_ = 0;
-  std::vector<size_t> going_on_;  // of them, in the network's last step
+  std::vector<size_t> going_on_;  // indices of streams in the network's last step
   std::vector<int32_t> ids_, positions_, logit_rows_, rows_;
   std::vector<int32_t> query_start_, context_lens_, page_table_;
   std::vector<int32_t> tree_starts_;

@@ -146,7 +146,7 @@ Status DraftPass::enqueue_next(std::span<const int32_t> ids, std::span<const int
   const TensorView given = last_->output(1);
   const int64_t row_bytes = bytes_of(vectors_.dtype, vectors_.shape[1]);
   const int64_t given_bytes = bytes_of(given.dtype, given.row_stride);  // rows may be padded
-  for (size_t i = 0; i < rows.size();) {  // runs of rows that stand together
+  for (size_t i = 0; i < rows.size();) {                                // runs of consecutive rows
     size_t end = i + 1;
     while (given_bytes == row_bytes && end < rows.size() && rows[end] == rows[end - 1] + 1) ++end;
     HEDDLE_RETURN_IF_ERROR(target_->stream().copy(

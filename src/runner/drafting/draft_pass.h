@@ -29,8 +29,8 @@ struct DraftPassOptions {
   std::optional<checkpoint::Rounding> rounding;  // quantise at load
   int num_threads = 0;                           // for loading
   Captures captures;
-  int64_t max_rows = 64;  // of a step of its own, and rows with logits of any
-  int64_t max_steps = 1;  // of its own behind one of the model's that nobody waits for
+  int64_t max_rows = 64;  // rows of one of its own steps, and rows with logits of any step
+  int64_t max_steps = 1;  // own steps queued after one of the model's without waiting
 };
 
 class DraftPass {
@@ -67,14 +67,14 @@ class DraftPass {
                       const ops::ForwardContext& batch, std::span<const int32_t> rows,
                       DrawnFeed* feed = nullptr);
 
-  // The same where `rows` are in memory of the device.
+  // The same for `rows` in device memory.
   Status enqueue_next(std::span<const int32_t> ids, std::span<const int32_t> positions,
                       const ops::ForwardContext& batch, const int32_t* rows, DrawnFeed* feed);
 
   // [R, V] f32 in memory of the device, of the last step.
   [[nodiscard]] MutableTensorView logits() const { return last_->output(0); }
 
-  // Of the last step, see BatchProgram.
+  // For the last step, see BatchProgram.
   [[nodiscard]] bool warmed_up() const { return last_->warmed_up(); }
 
   // How many logits a row has.
@@ -85,7 +85,7 @@ class DraftPass {
     return target_ids_.empty() ? own : target_ids_[static_cast<size_t>(own)];
   }
 
-  // The same for all of them, in memory of the device; null: they are the model's. Not on the CPU.
+  // The same for all ids, in device memory; null: equal to the model's. Not on the CPU.
   [[nodiscard]] const int32_t* device_target_ids() const {
     return reinterpret_cast<const int32_t*>(device_target_ids_.data());
   }
@@ -94,7 +94,7 @@ class DraftPass {
 
   [[nodiscard]] const checkpoint::LoadedWeights& weights() const { return constants_.weights(); }
 
-  // Of its programs and vectors.
+  // Arena of its programs and vectors.
   [[nodiscard]] int64_t arena_bytes() const;
 
  private:
@@ -121,7 +121,7 @@ class DraftPass {
   int64_t vocab_size_ = 0;
   std::unique_ptr<BatchProgram> first_;
   std::unique_ptr<BatchProgram> next_;
-  BatchProgram* last_ = nullptr;  // the one that ran last
+  BatchProgram* last_ = nullptr;  // program of the last step
   device::Buffer memory_;
   MutableTensorView vectors_;  // [max_rows, H]: what next_ reads
   std::vector<TensorView> target_vectors_;

@@ -20,11 +20,11 @@ class GreedyRows {
   static Result<GreedyRows> create(device::Device& device, device::Stream& stream, int64_t max_rows,
                                    int64_t vocab_size, int32_t top_logprobs);
 
-  // Of the first `num_rows` rows of `logits` [R, V] f32. The caller adds where drawn tokens and
-  // alternatives go.
+  // Arguments for the first `num_rows` rows of `logits` [R, V] f32. The caller sets the outputs for
+  // drawn tokens and alternatives.
   [[nodiscard]] ops::SampleRowsArgs args(const MutableTensorView& logits, int64_t num_rows);
 
-  // Of the last launch with args(), by row, in memory of the device.
+  // Results of the last launch with args(), by row, in device memory.
   [[nodiscard]] const ops::SampledRow* sampled() const {
     return reinterpret_cast<const ops::SampledRow*>(sampled_.data());
   }

@@ -34,8 +34,8 @@ class GreedyTokens {
 
   void begin() { num_steps_ = 0; }
 
-  // Of the first `num_rows` rows of `logits` [R, V] f32 in memory of the device; of equal logits
-  // the first one counts.
+  // Chooses for the first `num_rows` rows of `logits` [R, V] f32 in device memory; the first of
+  // equal logits wins.
   Status choose(ops::Context& context, device::Stream& stream, const MutableTensorView& logits,
                 int64_t num_rows);
 
@@ -46,7 +46,7 @@ class GreedyTokens {
   // without known_at_once().
   [[nodiscard]] const int32_t* drawn() const;
 
-  // Those of the last choose(), by row.
+  // Tokens of the last choose(), by row.
   [[nodiscard]] const int32_t* last_drawn() const {
     return drawn() + place(num_steps_ - 1, /*row=*/0);
   }
@@ -77,7 +77,7 @@ class GreedyTokens {
   struct OnDevice {
     GreedyRows rows;
     device::Buffer drawn;             // [max_steps, max_rows] i32
-    device::ReadbackRing drawn_host;  // likewise, by table
+    device::ReadbackRing drawn_host;  // by table
   };
 
   GreedyTokens() = default;

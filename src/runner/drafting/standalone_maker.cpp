@@ -138,8 +138,8 @@ Status StandaloneMaker::zero_states() {
   return states_->begin_step(pass_->stream(), pass_->context(), fresh_states_);
 }
 
-// Of the step's prompts and of the streams. Returns whether that is more than the step's own
-// tokens.
+// Lists unread tokens of the step's prompts and streams. Returns whether they exceed the step's
+// own.
 bool StandaloneMaker::list_unread(std::span<const StepSequence> sequences) {
   unread_.clear();
   bool more = false;
@@ -224,7 +224,7 @@ Status StandaloneMaker::read(const DraftedStep& step, request::StepOutput& outpu
   const bool reads_up = list_unread(step.sequences);
   lay_out_unread();
   if (rows_.empty()) return {};
-  output.warms_up |= reads_up;  // it says nothing about steps that only go on
+  output.warms_up |= reads_up;  // its time is not typical of decode steps
   HEDDLE_RETURN_IF_ERROR(run(step.pools, output, nullptr));
   for (const Rows& rows : rows_) {
     Text& text = this->text(*rows.sequence);

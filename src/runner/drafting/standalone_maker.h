@@ -54,7 +54,7 @@ class StandaloneMaker : public Drafting {
                                                          int64_t max_drafts, int64_t vocab_size,
                                                          int64_t max_pages);
 
-  // Of every step: which tokens it has read and drawn.
+  // Looks up the tokens that each step read and drew.
   [[nodiscard]] bool reads_texts(const request::BatchPlan&) const override { return true; }
 
   [[nodiscard]] bool keeps_drafts() const override { return false; }
@@ -86,8 +86,8 @@ class StandaloneMaker : public Drafting {
   struct Text {
     int64_t num_read = 0;         // tokens that the state and rows stand for
     std::vector<TokenId> unread;  // the tokens behind, as far as they are known
-    int64_t end = 0;              // what can be read ends there
-    bool state_is_old = false;    // of another text
+    int64_t end = 0;              // end of the readable tokens
+    bool state_is_old = false;    // the state belongs to another text
 
     [[nodiscard]] int64_t num_known() const { return num_read + std::ssize(unread); }
   };
@@ -98,7 +98,7 @@ class StandaloneMaker : public Drafting {
     int32_t guess_state = 0;      // slot of the copy of its state
     int32_t row = 0;              // among the logits of the last step
     std::vector<int32_t> places;  // GreedyTokens::place() of each draft
-    TokenId last_draft = 0;       // where the host knows it
+    TokenId last_draft = 0;       // if the host knows it
   };
 
   // The rows of a sequence in a step of the pass.
@@ -106,9 +106,9 @@ class StandaloneMaker : public Drafting {
     const StepSequence* sequence = nullptr;
     int64_t position = 0;
     std::span<const TokenId> tokens;
-    int64_t kv_tokens = 0;  // rows before this one are written
+    int64_t kv_tokens = 0;  // rows before this are written
     int32_t state_slot = 0;
-    Stream* stream = nullptr;  // gets the token behind them
+    Stream* stream = nullptr;  // gets the next token
   };
 
   StandaloneMaker(std::unique_ptr<ForwardPass> pass, const cache::PoolSizes& sizes,
@@ -143,14 +143,14 @@ class StandaloneMaker : public Drafting {
   WrittenRows written_;
   int32_t page_size_;
   int64_t max_pages_;
-  int64_t max_tokens_;           // of a text that it reads
-  int64_t vocab_size_;           // that both models have
+  int64_t max_tokens_;           // longest text that it reads
+  int64_t vocab_size_;           // vocabulary that both models share
   std::vector<Text> texts_;      // by batch slot
   std::vector<Stream> streams_;  // the first num_streams_
   size_t num_streams_ = 0;
   std::vector<Stream*> going_on_;
   std::vector<Rows> unread_;      // the whole of what is unread in the step's texts, shortest first
-  std::vector<Rows> rows_;        // of a step of the pass
+  std::vector<Rows> rows_;        // rows of one step of the pass
   std::vector<int64_t> claimed_;  // by page: the read that writes it
   int64_t num_reads_ = 0;
   std::vector<int32_t> ids_, positions_, query_start_, context_lens_, kv_lens_, page_table_,

@@ -28,8 +28,8 @@ class WrittenRows {
   // those before `from` do.
   [[nodiscard]] int64_t count(std::span<const int32_t> pages, int64_t from = 0) const;
 
-  // `end`, or less: no text has written the rows from count() up to there yet. Pages behind may
-  // have been written for another text that goes on from the same tokens, and be read for it.
+  // `end` or less: no text has written the rows from count() up to there. Later pages may hold rows
+  // of another text with the same continuation.
   [[nodiscard]] int64_t unwritten_end(std::span<const int32_t> pages, int64_t counted,
                                       int64_t end) const;
 

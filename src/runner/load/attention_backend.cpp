@@ -16,7 +16,7 @@ namespace heddle {
 
 namespace {
 
-// Those behind "plain" are SGLang's.
+// Names after "plain" are SGLang's.
 constexpr ChoiceNames<AttentionBackend, 11> kBackends = {{
     {"auto", AttentionBackend::kAuto},
     {"plain", AttentionBackend::kPlain},

@@ -13,8 +13,9 @@ namespace heddle::runner {
 
 namespace {
 
-constexpr double kMostDraftShare = 0.05;   // of the pools' memory, beyond the rows of one sequence
-constexpr double kMostForcedShare = 0.01;  // likewise, for all rows where nothing drafts
+constexpr double kMostDraftShare = 0.05;   // share of the pools' memory beyond the rows of one
+                                           // sequence
+constexpr double kMostForcedShare = 0.01;  // the same for all rows if there is no drafter
 
 // How many rows of drafts a step may verify: as many as memory for their states is worth having.
 Result<int64_t> plan_draft_rows(const EngineOptions& options, int64_t state_bytes,
@@ -132,7 +133,7 @@ Result<PlannedPools> plan_pools(const EngineOptions& options, const checkpoint::
   if (options.cache.enabled && pools.snapshot_dtype != DType::kF32) {
     budget.snapshots = snapshot_layouts(needs, pools.snapshot_dtype);
   }
-  // Repeats of a whole prompt go on from a state: without one there is nothing to keep a vector by.
+  // Repeats of a whole prompt resume from a state; without states no vector can be stored.
   if (options.cache.enabled && !needs.state_layers.empty()) pools.hidden_width = config.hidden_size;
   HEDDLE_ASSIGN_OR_RETURN(
       int64_t bytes,

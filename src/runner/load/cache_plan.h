@@ -25,21 +25,21 @@ namespace heddle::runner {
 
 struct PlannedPools {
   cache::PoolPlan plan;
-  request::StepLimits limits;  // those of drafts
+  request::StepLimits limits;  // limits for drafts
   DType snapshot_dtype = DType::kF32;
-  int64_t hidden_width = 0;  // of the vector kept with a snapshot; 0: none is
+  int64_t hidden_width = 0;  // width of the vector kept with a snapshot; 0: none
 };
 
 // The device that the pools are made on, as far as their sizes depend on it.
 struct PoolMemory {
   int64_t available_bytes = 0;           // beside the weights
-  int64_t total_bytes = 0;               // of the device, for static_memory_fraction
-  int64_t weights_bytes = 0;             // likewise, those of a model that drafts included
+  int64_t total_bytes = 0;               // device memory, for static_memory_fraction
+  int64_t weights_bytes = 0;             // weights on the device, including a draft model's
   int64_t release_granule_bytes = 4096;  // device::Device's
-  DType hidden_dtype = DType::kF32;      // of kept hidden vectors
+  DType hidden_dtype = DType::kF32;      // dtype of stored hidden vectors
   DeviceDefaults defaults = defaults_for(device::DeviceKind::kCpu);
 
-  std::optional<models::CacheNeeds> draft_needs = {};  // of a network that drafts, or a model
+  std::optional<models::CacheNeeds> draft_needs = {};  // needs of a draft network or draft model
 };
 
 // options.memory_fraction of the available memory becomes pools; or static_memory_fraction of the

@@ -49,8 +49,8 @@ struct DeviceDefaults {
   // that is more. 0: no limit.
   int64_t pool_bytes_per_weight_byte = 0;
 
-  // Of one step, to score tokens of prompts. Each takes a row of logits: some 600 KB where the
-  // vocabulary has 150,000 tokens. With fewer, steps of such prompts are too short to be efficient.
+  // Prompt tokens scored per step. Each takes a row of logits: some 600 KB for a vocabulary of
+  // 150,000 tokens. With fewer rows, such steps are too short to be efficient.
   int64_t max_scored_rows = 0;
 };
 

@@ -144,7 +144,7 @@ Status ModelLoad::load_small_model() {
   small.model_dir = folder;
   small.dtype = pass_->dtype();
   small.kv_dtype = pass_->kv_dtype();
-  small.max_step_tokens += forward_.max_sequences;  // it reads what is drawn as well
+  small.max_step_tokens += forward_.max_sequences;  // it also reads the drawn tokens
   small.hidden_states = {};
   small.head_alone = false;
   small.on_load_progress = nullptr;
@@ -290,7 +290,7 @@ Result<ModelInfo> ModelLoad::describe_model() const {
 }
 
 MemoryPlan ModelLoad::describe_memory() const {
-  int64_t drafter_bytes = 0;  // of weights that are copied
+  int64_t drafter_bytes = 0;  // weights that are copied
   int64_t drafter_mapped_bytes = 0;
   int64_t drafter_arena_bytes = 0;
   const auto count_drafter = [&](const auto& drafter) {

@@ -63,17 +63,17 @@ class ModelLoad {
   }
 
   const EngineOptions asked_;
-  EngineOptions options_;  // and what was chosen
+  EngineOptions options_;  // with the choices made
   ChosenDevice device_;
   DeviceDefaults defaults_;
   int64_t free_before_ = 0;  // memory of a GPU
   ChosenDrafts drafts_;
   std::optional<checkpoint::Rounding> rounding_;
-  ForwardOptions forward_;  // of the model, but for the rows that score
+  ForwardOptions forward_;  // of the model, except for the rows that score
   std::unique_ptr<ForwardPass> pass_;
   std::unique_ptr<ForwardPass> small_model_;  // at most one of these two drafts
   std::unique_ptr<DraftPass> draft_pass_;
-  std::optional<models::CacheNeeds> draft_needs_;  // of what drafts
+  std::optional<models::CacheNeeds> draft_needs_;  // needs of the drafter
   PlannedPools planned_;
   PoolSizes sizes_;
   request::StepLimits limits_;

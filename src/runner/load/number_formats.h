@@ -16,8 +16,8 @@ namespace heddle::runner {
 [[nodiscard]] std::optional<DType> dtype_of(RunDtype dtype);
 [[nodiscard]] std::optional<DType> dtype_of(KvCacheDtype dtype);
 
-// How the weights of `config` are rounded while they are loaded; none: they stay as they are
-// stored. Error: kInvalidArgument where the option and the checkpoint name different formats.
+// How the weights of `config` are quantised at load; nullopt: not at all. Error: kInvalidArgument
+// where the option and the checkpoint name different formats.
 [[nodiscard]] Result<std::optional<checkpoint::Rounding>> rounding_of(
     Quantization quantization, const checkpoint::ModelConfig& config, bool dummy_weights);
 

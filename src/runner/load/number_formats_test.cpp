@@ -60,7 +60,7 @@ TEST(NumberFormatsTest, MeanDtypesAndGroups) {
   EXPECT_EQ(rounding(Quantization::kInt4Group32)->group_size, 32);
 }
 
-// A checkpoint's own format is taken, another one refused by both names.
+// A checkpoint's own format is accepted; the error for another one names both.
 TEST(NumberFormatsTest, AgreeWithTheCheckpoint) {
   using checkpoint::QuantMethod;
   const auto rounding = [](Quantization asked, std::optional<QuantMethod> stored,

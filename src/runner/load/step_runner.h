@@ -51,11 +51,12 @@ class StepRunner final : public Runner {
 
   PoolSizes sizes_;
   request::StepLimits limits_;
-  std::unique_ptr<ForwardPass> pass_;  // the thread's where there is one, as is the executor
-  DraftPass* draft_pass_;              // of what the executor drafts with; null: there is none
+  std::unique_ptr<ForwardPass> pass_;  // used by the step thread if there is one, as the executor
+                                       // is
+  DraftPass* draft_pass_;              // the executor's draft pass; null: none
   StepExecutor executor_;
-  std::unique_ptr<StepThread> thread_;       // of the CPU; ends before what it works on
-  std::optional<DeviceSteps> device_steps_;  // of other devices
+  std::unique_ptr<StepThread> thread_;       // CPU only; destroyed before everything that it uses
+  std::optional<DeviceSteps> device_steps_;  // other devices
 };
 
 }  // namespace heddle::runner

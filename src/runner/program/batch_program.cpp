@@ -59,7 +59,7 @@ Result<std::array<TensorView, 2>> BatchProgram::upload(BatchPadding::Step& step,
     sizes.num_page_tables = std::max(sizes.num_page_tables, num_tables);
     sizes.max_snapshots = std::max(sizes.max_snapshots, 2 * std::ssize(forward.snapshots) + 16);
     HEDDLE_RETURN_IF_ERROR(stream.synchronize());
-    step_graphs_.clear();  // they read the block that goes
+    step_graphs_.clear();  // they read the block that is freed
     batch_.reset();
     HEDDLE_ASSIGN_OR_RETURN(batch_, ops::DeviceBatchUpload::create(compute_->device(), sizes));
   }

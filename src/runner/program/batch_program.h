@@ -75,8 +75,8 @@ class BatchProgram {
   ReplayCheck replay_check_;
   StepGraphs step_graphs_;
   bool warmed_up_ = false;
-  std::vector<TensorView> inputs_;  // of a step
-  ops::Extents real_;               // of the last step, without padding
+  std::vector<TensorView> inputs_;  // inputs of a step
+  ops::Extents real_;               // extents of the last step, without padding
 };
 
 }  // namespace heddle::runner

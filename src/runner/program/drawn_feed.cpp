@@ -22,8 +22,8 @@ void DrawnFeed::add(ops::FedRow fed, std::span<const TokenId> endings) {
   fed_.push_back(fed);
 }
 
-// Rows that feed write whether they ended, so that in a step like the one before the others still
-// are zero.
+// Rows that feed drawn tokens write their `ended` flag; in a step of the same layout the other
+// flags are still zero.
 Result<ops::FeedDrawnArgs> DrawnFeed::prepare(device::Stream& stream,
                                               const ops::DeviceBatchRows& rows) {
   if (fed_.empty()) return ops::FeedDrawnArgs();

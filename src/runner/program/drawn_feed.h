@@ -34,7 +34,7 @@ class DrawnFeed {
   // way to the device then.
   Result<ops::FeedDrawnArgs> prepare(device::Stream& stream, const ops::DeviceBatchRows& rows);
 
-  // Of the last step, SampleRowsArgs::ended; null where it fed on nothing.
+  // SampleRowsArgs::ended of the last step; null if it fed no drawn tokens.
   [[nodiscard]] const int32_t* ended() const { return ended_; }
 
  private:
@@ -45,7 +45,7 @@ class DrawnFeed {
   const uint64_t* masks_ = nullptr;
   std::vector<ops::FedRow> fed_;
   std::vector<int32_t> endings_;
-  SteadyBlock block_;  // these, and a number for each row of logits
+  SteadyBlock block_;  // holds the arrays above, and a number for each row of logits
   const int32_t* ended_ = nullptr;
 };
 

@@ -33,21 +33,21 @@ namespace heddle::runner {
 struct ForwardOptions {
   std::filesystem::path model_dir;
   bool dummy_weights = false;
-  std::optional<DType> dtype;                    // of the run; none: as stored
+  std::optional<DType> dtype;                    // dtype of the run; none: as stored
   std::optional<DType> kv_dtype;                 // none: as choose_kv_dtype() says
   bool exact = false;                            // implies fp32
   std::optional<checkpoint::Rounding> rounding;  // quantise at load
-  int num_threads = 0;                           // of the CPU, also for loading
+  int num_threads = 0;                           // CPU threads, also for loading
   Captures captures;
   int64_t max_step_tokens = 512;
-  int64_t max_logit_rows = 64;              // of one step
-  int64_t max_sequences = 0;                // of one step; 0: as many as tokens
-  bool collect_hidden_states = false;       // of all layers, on the host
+  int64_t max_logit_rows = 64;              // per step
+  int64_t max_sequences = 0;                // per step; 0: as many as tokens
+  bool collect_hidden_states = false;       // copies those of all layers to the host
   std::vector<int64_t> hidden_states = {};  // or these, for device_hidden_state()
   bool head_alone = false;                  // run_head() is wanted
   std::function<void(int64_t done_bytes, int64_t total_bytes)> on_load_progress;
 
-  // Makes the model of config.json: for tests that have a model of their own.
+  // Creates the model of config.json; tests replace it.
   std::unique_ptr<const models::Model> (*create_model)(const checkpoint::ModelConfig& config) =
       models::create_model;
 };
@@ -59,7 +59,7 @@ class ForwardPass {
   static Result<std::unique_ptr<ForwardPass>> create(const ForwardOptions& options,
                                                      std::shared_ptr<ComputeDevice> device);
 
-  // The same on the CPU, with options.num_threads.
+  // On the CPU, with options.num_threads.
   static Result<std::unique_ptr<ForwardPass>> create(const ForwardOptions& options);
 
   // Computes a step of ids.size() rows and waits for it; forward.logit_rows says whose logits are
@@ -69,8 +69,8 @@ class ForwardPass {
   Status run(std::span<const int32_t> ids, std::span<const int32_t> positions,
              const ops::ForwardContext& batch);
 
-  // The same without waiting and without logits on the host: they are device_logits() once the
-  // stream is there. Elsewhere than on the CPU `feed` may bring some of the ids.
+  // As run(), but without waiting or copying logits: device_logits() are valid when the stream gets
+  // there. Except on the CPU, `feed` may supply some ids.
   Status enqueue(std::span<const int32_t> ids, std::span<const int32_t> positions,
                  const ops::ForwardContext& batch, DrawnFeed* feed = nullptr);
 
@@ -130,7 +130,7 @@ class ForwardPass {
     return models::count_prefill_flops(config_, *model_);
   }
 
-  // Of the last run() or enqueue(), see BatchProgram.
+  // For the last run() or enqueue(), see BatchProgram.
   [[nodiscard]] bool warmed_up() const { return main_->warmed_up(); }
 
   // Steps that were captured and can be launched again.
@@ -140,7 +140,7 @@ class ForwardPass {
 
   [[nodiscard]] graph::Executor& executor() { return main_->executor(); }
 
-  // Of both programs.
+  // Arena of both programs.
   [[nodiscard]] int64_t arena_bytes() const;
 
   [[nodiscard]] const checkpoint::LoadedWeights& weights() const { return constants_.weights(); }

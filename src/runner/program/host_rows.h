@@ -23,12 +23,12 @@ class HostRows {
   // After the stream was waited for: converts rows of 16 bits.
   void settle();
 
-  // Of the last fetch(), settled; valid until the next.
+  // Rows of the last fetch(), complete; valid until the next.
   [[nodiscard]] const MutableTensorView& view() const { return rows_; }
 
  private:
   MutableTensorView rows_;                      // on the host
-  std::optional<device::ReadbackRing> pinned_;  // of one block
+  std::optional<device::ReadbackRing> pinned_;  // buffer of one block
   std::vector<float> converted_;
 };
 

@@ -38,8 +38,7 @@ Result<ModelConstants> ModelConstants::load(std::unique_ptr<const checkpoint::We
   return constants;
 }
 
-// In place of a device that has memory of its own, the host as a device: what lies on one is laid
-// out as on the other.
+// The host stands in for a device with separate memory; both use the same layout.
 Result<ModelConstants> ModelConstants::load_beside(
     std::unique_ptr<const checkpoint::WeightSource> source,
     std::span<const checkpoint::WeightSpec> specs, checkpoint::LoadOptions options,

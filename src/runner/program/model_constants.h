@@ -19,7 +19,7 @@
 
 namespace heddle::runner {
 
-// The files of a model's folder, or seeded random weights in place of any.
+// The files of a model's folder, or seeded random weights instead.
 Result<std::unique_ptr<const checkpoint::WeightSource>> open_weights(
     const std::filesystem::path& folder, bool dummy);
 
@@ -33,7 +33,7 @@ class ModelConstants {
                                      checkpoint::LoadOptions options, const Derive& derive,
                                      const ComputeDevice& compute);
 
-  // The same on the host, beside constants that are in use: for their replace().
+  // Loads to the host while other constants are in use, for their replace().
   static Result<ModelConstants> load_beside(std::unique_ptr<const checkpoint::WeightSource> source,
                                             std::span<const checkpoint::WeightSpec> specs,
                                             checkpoint::LoadOptions options, const Derive& derive,
@@ -57,11 +57,12 @@ class ModelConstants {
  private:
   Status place(const ComputeDevice& compute);
 
-  std::unique_ptr<device::Device> host_;  // of load_beside(), in place of a device; outlives all
+  std::unique_ptr<device::Device> host_;  // for load_beside(), instead of a device; outlives the
+                                          // members below
   checkpoint::LoadedWeights weights_;
   models::DerivedWeights derived_;
-  std::vector<device::Buffer> memory_;  // of the device, where it does not read the host's
-  std::map<std::string, TensorView, std::less<>> views_;  // of derived_
+  std::vector<device::Buffer> memory_;  // device memory, unless the device reads the host's
+  std::map<std::string, TensorView, std::less<>> views_;  // views of derived_
 };
 
 }  // namespace heddle::runner

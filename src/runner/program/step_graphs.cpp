@@ -112,12 +112,12 @@ Result<std::unique_ptr<device::CapturedWork>> StepGraphs::captured(device::Strea
   is_capturing_ = true;
   const Status launched = launch(segment);
   is_capturing_ = false;
-  auto work = stream.end_capture();  // ends it in any case
+  auto work = stream.end_capture();  // capture must end in any case
   HEDDLE_RETURN_IF_ERROR(launched);
   return work;
 }
 
-// Of a step that has just been captured the values are kept.
+// Stores the values of a newly captured step.
 Status StepGraphs::check_taken(const Shape& shape, const ops::ForwardContext& forward,
                                std::span<const graph::Segment> segments, Step& step) const {
   std::vector<graph::TakenValue> taken;

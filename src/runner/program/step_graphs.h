@@ -29,16 +29,16 @@
 
 namespace heddle::runner {
 
-// The steps that are captured where the device can.
+// The steps to capture, if the device can capture.
 struct Captures {
   bool decode = true;             // steps whose sequences all have the same few rows
-  int64_t max_prompt_rows = 512;  // of any other step, which is captured in pieces; 0: none
+  int64_t max_prompt_rows = 512;  // limit for other steps, which are captured in pieces; 0: none
 
-  // Every step, captured or not and on any device, proves what it reads and writes: slow.
+  // Checks what every step reads and writes, captured or not and on any device: slow.
   bool debug = false;
 };
 
-// As the options of the same names say.
+// From the options of the same names.
 [[nodiscard]] inline Captures captures_of(bool disable_cuda_graph,
                                           int64_t piecewise_cuda_graph_max_tokens,
                                           bool cuda_graph_debug) {
@@ -51,18 +51,18 @@ class StepGraphs {
  public:
   struct Shape {
     int64_t rows = 0;
-    int64_t sequences = 0;  // these four stay so for a step of several segments
+    int64_t sequences = 0;  // in a step of several segments these four stay the same
     int64_t logits = 0;
     int64_t page_table_width = 0;
     bool wants_all_rows = false;
-    const void* input = nullptr;  // that it reads beside the arrays of the batch
+    const void* input = nullptr;  // input besides the arrays of the batch
     auto operator<=>(const Shape&) const = default;
   };
 
   using Launch = std::function<Status(const graph::Segment&)>;
 
-  // `check`: compares what captured launches took with what they would take now, before each is
-  // launched again; null: nothing does. It outlives this.
+  // `check`: compares the inputs of captured launches with the current ones before each replay;
+  // null: no check. It outlives this.
   explicit StepGraphs(const ReplayCheck* check = nullptr) : check_(check) {}
 
   // Does what `launch` enqueues on the stream for each segment of the step, which are those of
@@ -79,7 +79,7 @@ class StepGraphs {
   // Whether the last run() did not launch a step captured before, but may do so next time.
   [[nodiscard]] bool warmed_up() const { return warmed_up_; }
 
-  // Forgets all steps: what they read has moved. None of them is under way.
+  // Drops all captured steps, whose inputs have moved. None is in flight.
   void clear() { steps_.clear(); }
 
   [[nodiscard]] int64_t num_captured() const;
@@ -103,8 +103,8 @@ class StepGraphs {
 
   const ReplayCheck* check_;
   std::map<Shape, Step> steps_;
-  std::vector<uintptr_t> pools_;  // of all captured steps
-  std::vector<uintptr_t> asked_;  // of the step that is asked for
+  std::vector<uintptr_t> pools_;  // pool addresses of all captured steps
+  std::vector<uintptr_t> asked_;  // pool addresses of the requested step
   int64_t num_runs_ = 0;
   bool failed_ = false;
   bool warmed_up_ = false;

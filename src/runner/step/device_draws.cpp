@@ -75,7 +75,7 @@ Status DeviceDraws::lay_out(const RunningStep& step, int64_t num_logit_rows,
   return {};
 }
 
-// A step that verifies drafts begins behind no other: it feeds on these alone.
+// A step that verifies drafts is never queued after another: it reads only these.
 void DeviceDraws::begin_feed(int64_t num_logit_rows, const Sources& sources) {
   if (sources.before != nullptr) {
     feed_.begin(num_logit_rows, drawn(*sources.before));

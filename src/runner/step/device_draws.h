@@ -38,11 +38,11 @@ class DeviceDraws {
   // Begins a step of the plan. The batch slots have been updated with it before.
   Status begin(const request::BatchPlan& plan) { return counts_.begin(pass_->stream(), plan); }
 
-  // Where tokens and drafts come from that the host does not know yet.
+  // Sources of tokens and drafts that the host does not know yet.
   struct Sources {
-    const RunningStep* before = nullptr;  // that still runs; null: none does
+    const RunningStep* before = nullptr;  // the step still in flight; null: none
     const KeptDrafts* kept = nullptr;
-    const Drafting* drafting = nullptr;  // that made the kept ones; null: there are none
+    const Drafting* drafting = nullptr;  // maker of the kept drafts; null: none
     const speculative::SimulatedAcceptance* simulated = nullptr;
   };
 
@@ -125,7 +125,7 @@ class DeviceDraws {
   DrawnFeed feed_;
   DraftWalk walk_;
   std::vector<Running> running_;  // kMaxStepsInFlight of them, used in turn
-  speculative::DraftTree tree_;   // of the sequence at work
+  speculative::DraftTree tree_;   // of the current sequence
   std::vector<int32_t> expected_missing_;
 };
 

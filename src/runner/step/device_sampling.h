@@ -34,7 +34,7 @@ struct RowOutput {
   uint64_t path = 0;  // bit i: the id of row path_begin + i
 };
 
-// Of the step, in memory of the device; may be null where nothing refers to it.
+// The step's arrays in device memory; null if nothing refers to them.
 struct SamplingMemory {
   const int32_t* ended = nullptr;           // rows that draw nothing after all (DrawnFeed)
   const int32_t* ids = nullptr;             // [T]
@@ -70,25 +70,25 @@ class DeviceSampling {
   Status enqueue(ops::Context& context, device::Stream& stream, const MutableTensorView& logits,
                  const SamplingMemory& memory, bool tells_all = false);
 
-  // Whether the kernels of the last enqueue() tell the host by themselves what they drew; else the
-  // caller needs an event behind them.
+  // Whether the kernels of the last enqueue() signal the host when they have drawn; otherwise the
+  // caller needs an event after them.
   [[nodiscard]] bool tells() const { return tells_; }
 
-  // With tells(): they have.
+  // With tells(): whether the results have arrived.
   [[nodiscard]] bool told();
 
   // In memory of the device, [max_rows]: the token of each row that was added, -1 where the draw
   // failed.
   [[nodiscard]] int32_t* drawn() { return reinterpret_cast<int32_t*>(drawn_.data()); }
 
-  // Once the stream has done what enqueue() enqueued, or with told(): whether a row that was added
-  // drew nothing because of SamplingMemory::ended.
+  // After the enqueued work, or with told(): whether an added row drew nothing because of
+  // SamplingMemory::ended.
   [[nodiscard]] bool has_ended(int64_t row) const;
 
-  // Likewise the result for a row that was added: token, logprob and error.
+  // Then also: an added row's token, logprob and error.
   void take(int64_t row, request::SampledToken& sampled) const;
 
-  // Likewise the logprob, or the error, for the `index`-th row that add_scored() added.
+  // Then also: the logprob or error of the `index`-th row of add_scored().
   void take_scored(size_t index, request::ScoredToken& scored) const;
 
  private:
@@ -112,10 +112,10 @@ class DeviceSampling {
   // The draws of a step, as the device reads them.
   struct Asked {
     std::vector<ops::SamplingRow> rows;
-    std::vector<ops::SamplingSlot> slots;  // of each row
+    std::vector<ops::SamplingSlot> slots;  // by row
     std::vector<int32_t> forbidden;
     std::vector<ops::TokenBias> biases;
-    std::vector<uint32_t> masks;  // of the rows that have one, ceil(V / 32) words each
+    std::vector<uint32_t> masks;  // for rows with a mask, ceil(V / 32) words each
 
     void clear();
 
@@ -146,12 +146,12 @@ class DeviceSampling {
   int64_t vocab_size_ = 0;
   bool wants_logprobs_ = false;
   bool tells_ = false;
-  size_t num_told_ = 0;  // rows of which that is known
+  size_t num_told_ = 0;  // rows known to be complete
   Asked asked_;
-  Asked uploaded_;                     // what upload_ holds
-  std::vector<float> temperatures_;    // of the weights of each row
+  Asked uploaded_;                     // contents of upload_
+  std::vector<float> temperatures_;    // temperature of the weights, by row
   std::vector<int64_t> scored_;        // rows
-  std::vector<RowLogits> row_logits_;  // of each row
+  std::vector<RowLogits> row_logits_;  // by row
   std::vector<Fetched> fetched_;
   // The caller begins no step before the one that used them is done.
   device::UploadRing upload_;

@@ -30,28 +30,28 @@ class DraftWalk {
   // The next sequence: `walked` without its list of endings and its place among the copies.
   void add(ops::WalkedDrafts walked, std::span<const TokenId> endings);
 
-  // `ids` of the step, and what it drew: those of WalkDraftsArgs.
+  // `ids` and the draws of the step: those of WalkDraftsArgs.
   Status enqueue(ops::Context& context, device::Stream& stream, const int32_t* ids, int32_t* drawn);
 
   // Behind enqueue(), in memory of the device: of each sequence that was added, how many drafts do
   // not hold.
   [[nodiscard]] const int32_t* missing() const { return missing_; }
 
-  // The same on the host, when the stream has done it: of the last enqueue(), or of the one before.
+  // The same on the host, once the stream has done it: of the last enqueue() or the one before.
   [[nodiscard]] std::span<const int32_t> told(bool is_last) const;
 
-  // Likewise the copies of states. The host's list is that of steps in which all drafts hold.
+  // The copies of states, as above. The host's list assumes that all drafts are accepted.
   [[nodiscard]] ops::MirroredSpan<ops::IdCopy> copies() const {
     return {.host = copies_if_all_, .device = copies_};
   }
 
  private:
-  device::ReadbackRing told_;          // for each sequence, how many drafts do not hold
+  device::ReadbackRing told_;          // rejected drafts per sequence
   std::array<int64_t, 2> num_told_{};  // of the last enqueue(), and of the one before
   std::vector<ops::WalkedDrafts> walked_;
   std::vector<int32_t> endings_;
   std::vector<ops::IdCopy> copies_if_all_;
-  SteadyBlock block_;  // these two, and what the launch writes
+  SteadyBlock block_;  // holds the two arrays above, and the launch's results
   const int32_t* missing_ = nullptr;
   const ops::IdCopy* copies_ = nullptr;
 };

@@ -28,15 +28,15 @@
 
 namespace heddle::runner {
 
-// A step behind whose draws drafts are made.
+// A step whose draws drafts are made for.
 struct DraftedStep {
   const request::BatchPlan& plan;
   const request::BatchSlots& slots;
   std::span<const StepSequence> sequences;
   const ForwardBatch& batch;       // laid out last: this step, but in finish() of an open one
-  const Pools& pools;              // of the model
+  const Pools& pools;              // the model's pools
   std::span<const int32_t> paths;  // StepSequence::path: once the host knows what was drawn
-  std::span<const request::SampledToken> tokens;  // likewise, StepSequence::drawn
+  std::span<const request::SampledToken> tokens;  // StepSequence::drawn
 
   [[nodiscard]] std::span<const request::SampledToken> drawn(const StepSequence& sequence) const {
     return part_of(tokens, sequence.drawn);
@@ -73,20 +73,20 @@ class Drafting {
   [[nodiscard]] virtual bool can_begin_ahead(const request::BatchPlan& plan,
                                              const StepNeeds& needs) const = 0;
 
-  // The same then, without paths and tokens: `drawn` is SampleRowsArgs::drawn of the step and
-  // `missing` WalkDraftsArgs::missing, by sequence that draws, both in memory of the device. Only
-  // with can_begin_ahead().
+  // The same without paths and tokens: `drawn` is SampleRowsArgs::drawn of the step and `missing`
+  // WalkDraftsArgs::missing, by sequence that draws, both in device memory. Only with
+  // can_begin_ahead().
   virtual Status begin_ahead(const DraftedStep& step, const int32_t* drawn,
                              const int32_t* missing) = 0;
 
   // After either: enqueues the drafts.
   virtual Status go_on(const Pools& pools) = 0;
 
-  // When the host knows the step's tokens: adds the drafts behind them to `output` or, by batch
-  // slot, to `kept`.
+  // When the host knows the step's tokens: adds the drafts that follow them to `output` or, by
+  // batch slot, to `kept`.
   virtual Status finish(const DraftedStep& step, KeptDrafts& kept, request::StepOutput& output) = 0;
 
-  // Puts tokens in place of all places in `kept`. The stream must have passed the go_on() that made
+  // Replaces all positions in `kept` by tokens. The stream must have passed the go_on() that made
   // them.
   virtual void read_back(KeptDrafts& kept) const = 0;
 

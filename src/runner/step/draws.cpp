@@ -61,7 +61,7 @@ Status Draws::draw(RunningStep& step, StepSequence& sequence, Results& results) 
 void Draws::score(const RunningStep& step, const StepSequence& sequence,
                   request::StepOutput& output) {
   const request::PlannedSequence& planned = *sequence.planned;
-  const size_t first = output.scored.size();  // of the step's scored tokens, as they were added
+  const size_t first = output.scored.size();  // index of the first among the step's scored tokens
   for (int32_t i = 0; i < planned.scored.count; ++i) {
     request::ScoredToken& scored = output.scored.emplace_back();
     scored.sequence_id = planned.sequence_id;
@@ -113,7 +113,7 @@ void Draws::draw_behind(const RunningStep& step, const StepSequence& sequence, i
              logits.row<float>(row), sampled);
 }
 
-// Makes the token behind a node the draft there, or another one.
+// Makes the token after a node the draft there, or another one.
 void Draws::simulate(const StepSequence& sequence, int32_t node,
                      request::SampledToken& sampled) const {
   const int32_t next = tree_.next_token()[static_cast<size_t>(node)];

@@ -68,8 +68,8 @@ class Draws {
   HostDraws host_;
   std::unique_ptr<DeviceDraws> device_;
   std::optional<speculative::SimulatedAcceptance> simulated_;
-  speculative::DraftTree tree_;  // of the sequence at work
-  std::vector<int32_t> path_;    // likewise
+  speculative::DraftTree tree_;  // of the current sequence
+  std::vector<int32_t> path_;    // of the current sequence
 };
 
 }  // namespace heddle::runner

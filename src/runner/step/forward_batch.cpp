@@ -147,7 +147,7 @@ Status ForwardBatch::check_hidden(const Sources& sources,
       fmt::format("hidden slot {}; there are {}", sequence.hidden_slot, sizes_.num_hidden_slots));
 }
 
-// The token that the sequence feeds on beside its new ones, or where the device will find it.
+// The token fed in addition to the new ones, or where the device will find it.
 Status ForwardBatch::find_fed(const Sources& sources, StepSequence& sequence) {
   if (!sequence.planned->feeds_drawn_token) return {};
   const int32_t batch_slot = sequence.planned->batch_slot;
@@ -240,7 +240,7 @@ Status ForwardBatch::add_rows(const request::PlannedSequence& sequence,
   if (sequence.num_new_tokens() == 0) return invalid_argument("has no new tokens");
   HEDDLE_RETURN_IF_ERROR(add_pages(sequence, slot));
   ids_.insert(ids_.end(), new_tokens.begin(), new_tokens.end());
-  // Those that the device brings are any tokens until then.
+  // Until the device supplies them, these may be any tokens.
   if (sequence.feeds_drawn_token) {
     ids_.push_back(sequences_.back().fed_from >= 0 ? 0 : sequences_.back().fed_token);
   }

@@ -29,7 +29,7 @@ enum class LogitRows {
   kAll,
 };
 
-// Of a sequence.
+// Most pages of one sequence.
 [[nodiscard]] inline int64_t max_pages(int64_t context_length, int32_t page_size) {
   return (context_length + page_size - 1) / page_size;
 }
@@ -43,9 +43,9 @@ class ForwardBatch {
     int32_t page_size = 16;
     std::vector<cache::PageWindow> windows;  // PoolSizes::windows
     int64_t max_draft_rows = 0;              // StepLimits::max_draft_rows
-    int32_t first_draft_slot = 0;            // of as many state slots; 0: the model has no states
-    int64_t max_scored_rows = 0;             // StepLimits::max_scored_rows
-    int64_t num_hidden_slots = 0;            // vectors may be kept in slots 1 to this; 0: none are
+    int32_t first_draft_slot = 0;  // first of as many state slots; 0: the model has no states
+    int64_t max_scored_rows = 0;   // StepLimits::max_scored_rows
+    int64_t num_hidden_slots = 0;  // vectors may be kept in slots 1 to this; 0: none are
   };
 
   explicit ForwardBatch(const Sizes& sizes);
@@ -120,13 +120,13 @@ class ForwardBatch {
   std::vector<int32_t> tree_starts_;
   std::vector<uint64_t> tree_masks_;
   bool has_trees_ = false;
-  speculative::DraftTree tree_;  // of the sequence at work
+  speculative::DraftTree tree_;  // of the current sequence
   std::vector<ops::StateSnapshot> snapshots_;
   std::vector<StepSequence> sequences_;
   std::vector<ops::IdCopy> kept_hidden_;
   std::vector<int32_t> hidden_slots_;
   std::vector<ops::IdCopy> draft_states_;
-  int64_t draft_rows_ = 0;  // of sequences with drafts, so far
+  int64_t draft_rows_ = 0;  // rows of sequences with drafts, so far
 };
 
 }  // namespace heddle::runner

@@ -71,8 +71,9 @@ class KeptDrafts {
   struct Slot {
     int64_t sequence_id = -1;
     std::vector<TokenId> tokens;
-    std::vector<int32_t> places;  // of unknown ones
-    int32_t table = 0;            // likewise
+    std::vector<int32_t> places;  // indices in the device's table of tokens that the host does not
+                                  // know
+    int32_t table = 0;            // that table
   };
 
   Slot& begin(int32_t batch_slot, int64_t sequence_id) {

@@ -25,8 +25,8 @@ class MirroredLists {
 
   explicit MirroredLists(device::Device& device);
 
-  // Begins anew, with room for lists of so many bytes together; what was added before is gone.
-  // Waits for the copy before the last one: two steps may be in flight.
+  // Clears the lists and reserves `num_bytes` for them together. Waits for the copy before the last
+  // one: two steps may be in flight.
   Status begin(device::Stream& stream, int64_t num_bytes);
 
   // The bytes that begin() needs for a list.
@@ -35,7 +35,7 @@ class MirroredLists {
     return aligned(static_cast<int64_t>(list.size_bytes()));
   }
 
-  // The mirror is there once upload() has been called. `list` outlives it.
+  // The mirror is valid after upload(). `list` outlives it.
   template <typename Element>
   [[nodiscard]] ops::MirroredSpan<Element> add(std::span<const Element> list) {
     static_assert(std::is_trivially_copyable_v<Element>);

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// OutputCounts: how often the output of each sequence has each token, in memory of the device, for
-// the penalties of draws there (DeviceSampling). It follows BatchSlot::output_tokens, and is ahead
-// of it by the tokens of steps that run: those are counted where the steps have them.
+// OutputCounts: counts of each token in each sequence's output, in device memory, for the penalties
+// of draws there (DeviceSampling). It follows BatchSlot::output_tokens but also counts tokens of
+// steps in flight, which are read on the device.
 //
 //   begin() -> add() for each sequence that the step computes -> enqueue()
 //
-// Then the table has all that the output has up to the tokens the step feeds. Drafts that held are
-// counted at the head of the sequence's next step, which the host plans knowing them; until then
-// they are the path from the counts to a row's draw.
+// Then the table counts the output up to the tokens that the step feeds. Accepted drafts are
+// counted at the beginning of the sequence's next step; until then a row's draw adds its path to
+// the counts.
 //
-// Threading: confined. Cost: one launch a step that has sequences with penalties, and that of
-// SteadyBlock; memory of 2 bytes for each batch slot and token of the vocabulary. A sequence that
-// starts clears its row.
+// Threading: confined. Cost: one launch per step that has sequences with penalties, and that of
+// SteadyBlock; 2 bytes per batch slot and token of the vocabulary. A sequence that starts clears
+// its row.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ namespace heddle::runner {
 
 class OutputCounts {
  public:
-  // Of the table.
+  // Bytes of the table.
   [[nodiscard]] static int64_t bytes_for(int64_t num_batch_slots, int64_t vocab_size) {
     const int64_t num_counts = num_batch_slots * vocab_size;
     return (num_counts + 1) * static_cast<int64_t>(sizeof(ops::TokenCount));  // whole words
@@ -67,7 +67,7 @@ class OutputCounts {
   device::Buffer table_;
   std::vector<int64_t> num_counted_;  // by batch slot: of the output, with tokens of running steps
   std::vector<ops::CountedToken> counted_;  // by the step
-  SteadyBlock block_;                       // these
+  SteadyBlock block_;                       // holds the arrays above
 };
 
 }  // namespace heddle::runner

@@ -35,11 +35,11 @@ std::vector<cache::KvLayout> kv_layouts(const models::CacheNeeds& needs, int32_t
                                         DType dtype);
 std::vector<cache::StateLayout> state_layouts(const models::CacheNeeds& needs);
 
-// Snapshots in slots of their own: StatePart::is_rounded as `dtype`, other parts in fp32.
+// Layouts of snapshot slots: parts with StatePart::is_rounded as `dtype`, others in fp32.
 std::vector<cache::StateLayout> snapshot_layouts(const models::CacheNeeds& needs, DType dtype);
 
-// The windows of page tables 1 and up, ascending: each width of a layer's window that is less than
-// `context_length` where not all layers slide, and the widest of these where they are too many.
+// Windows of page tables 1 and up, ascending: each layer window below `context_length` unless all
+// layers slide; if there are too many, only the widest.
 std::vector<int64_t> windows_of_tables(const models::CacheNeeds& needs, int64_t context_length);
 
 // The widest window of the layers if every one has one, PoolSizes::kv_window.
@@ -51,10 +51,10 @@ struct PoolsOptions {
   DType kv_dtype = DType::kF32;
   std::vector<checkpoint::KvScales> kv_scales;  // [num_kv_layers()], or empty: 1
   DType snapshot_dtype = DType::kF32;
-  int64_t hidden_width = 0;  // of the vector kept with a snapshot; 0: none is
+  int64_t hidden_width = 0;  // width of the vector kept with a snapshot; 0: none
   DType hidden_dtype = DType::kF32;
 
-  // Of a network that drafts; its keys and values lie in the pages of the model's, as kv_dtype.
+  // For a draft network; its keys and values are stored in the model's pages, as kv_dtype.
   std::optional<models::CacheNeeds> draft_needs;
   std::vector<checkpoint::KvScales> draft_kv_scales;  // as kv_scales
 };
@@ -98,7 +98,7 @@ class Pools {
 
   [[nodiscard]] std::span<const ops::KvLayer> kv_layers() const { return kv_layers_; }
 
-  // Of the network that drafts.
+  // Layers of the draft network.
   [[nodiscard]] std::span<const ops::KvLayer> draft_kv_layers() const { return draft_layers_; }
 
   [[nodiscard]] std::span<const ops::StateLayer> state_layers() const { return state_layers_; }
@@ -141,7 +141,7 @@ class Pools {
     return !table_layers_[0].empty() && table_layers_[0].front().k.shape[0] > 1;
   }
 
-  std::vector<PagePool> pages_;  // those of a network that drafts come last
+  std::vector<PagePool> pages_;  // a draft network's come last
   // By state group. Empty snapshots_: snapshots share the state slots. The last pool of the two
   // that has the snapshots is that of the hidden vectors, if any are kept; its scratch rows come
   // last.
@@ -150,20 +150,20 @@ class Pools {
   int64_t num_hidden_ = 0;  // slots with a hidden vector
   std::vector<ops::KvLayer> kv_layers_;
   std::vector<ops::KvLayer> draft_layers_;
-  // Those of kv_layers_ and draft_layers_ by page table, and the same in memory of the device.
+  // kv_layers_ and draft_layers_ by page table, on the host and in device memory.
   std::array<std::vector<ops::KvLayer>, ops::kMaxPageTables> table_layers_;
   std::array<ops::MirroredSpan<ops::KvLayer>, ops::kMaxPageTables> mirrored_layers_;
   std::vector<ops::StateLayer> state_layers_;
   std::vector<ops::SnapshotLayer> snapshot_layers_;
-  std::vector<ops::StatePartView> state_parts_;  // of all layers
-  MirroredLists tables_;                         // of the layers
+  std::vector<ops::StatePartView> state_parts_;  // parts of all layers
+  MirroredLists tables_;                         // tables of the layers
   ops::MirroredSpan<ops::StatePartView> part_table_;
-  std::vector<ops::IdCopy> step_ids_;  // of begin_step()
-  std::vector<int32_t> released_;      // likewise
-  MirroredLists lists_;                // likewise
-  MirroredLists draft_lists_;          // of start_drafts()
-  MirroredLists accepted_lists_;       // of accept_drafts()
-  MirroredLists moved_lists_;          // of move_rows()
+  std::vector<ops::IdCopy> step_ids_;  // scratch of begin_step()
+  std::vector<int32_t> released_;      // scratch of begin_step()
+  MirroredLists lists_;                // scratch of begin_step()
+  MirroredLists draft_lists_;          // scratch of start_drafts()
+  MirroredLists accepted_lists_;       // scratch of accept_drafts()
+  MirroredLists moved_lists_;          // scratch of move_rows()
 };
 
 }  // namespace heddle::runner

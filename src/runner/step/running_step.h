@@ -13,7 +13,7 @@
 
 namespace heddle::runner {
 
-// The work that is left behind the draws of a step, and who does it.
+// The work after a step's draws, and who does it.
 enum class StepEnd : uint8_t {
   kHostSettles,    // the host waits for all of the step, then moves states and rows of drafts that
                    // held, and has new ones made
@@ -29,7 +29,7 @@ struct RunningStep {
   StepEnd end = StepEnd::kHostSettles;
   bool warms_up = false;
   std::vector<StepSequence> sequences;
-  std::vector<int32_t> paths;  // those of its sequences, one after the other
+  std::vector<int32_t> paths;  // the sequences' paths, end to end
 
   void begin(int64_t with_number, const request::BatchPlan& with_plan) {
     number = with_number;

@@ -22,7 +22,7 @@ void Settlement::add(const request::BatchPlan& plan, const StepSequence& sequenc
   }
 }
 
-// Those among the drafts of a tree: which node they belong to is known only now.
+// Snapshots among a tree's drafts: their nodes are only known now.
 void Settlement::add_snapshots(const request::BatchPlan& plan, const StepSequence& sequence,
                                std::span<const int32_t> path) {
   for (const request::PlannedSnapshot& snapshot : plan.snapshots_of(*sequence.planned)) {

@@ -212,7 +212,7 @@ Status StepExecutor::settle(const RunningStep& step, const request::StepOutput& 
   HEDDLE_RETURN_IF_ERROR(
       pools_.accept_drafts(pass_->stream(), pass_->context(), settlement_.states()));
   if (drafting_ != nullptr) {
-    // Its slots of the step's rows lie as the model's do, and move with them.
+    // The drafter's slots of the step's rows are laid out and moved like the model's.
     HEDDLE_RETURN_IF_ERROR(drafting_->begin(drafted(step, output.tokens)));
   }
   HEDDLE_RETURN_IF_ERROR(pools_.move_rows(pass_->stream(), pass_->context(), settlement_.rows()));

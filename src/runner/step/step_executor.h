@@ -77,14 +77,14 @@ class StepExecutor {
   // Whether the step can begin before the one that was begun is finished.
   [[nodiscard]] bool can_begin_behind(const request::BatchPlan& plan) const;
 
-  // The plan stays as it is until the step is finished. Only with no step begun, or with one and
-  // can_begin_behind() (checked). A step that could not begin is not to be finished.
+  // The plan must stay unchanged until the step is finished. Requires that no step has begun, or
+  // one with can_begin_behind() (checked). A step that failed to begin must not be finished.
   Status begin(const request::BatchPlan& plan);
 
   // The oldest step that was begun (checked: there is one).
   Status finish(request::StepOutput& output);
 
-  // Those of the last plan, in its order, as they were laid out, without what they drew.
+  // Sequences of the last plan, in its order, as laid out, without their draws.
   [[nodiscard]] std::span<const StepSequence> sequences() const { return batch_.sequences(); }
 
  private:

@@ -13,13 +13,13 @@
 namespace heddle::runner {
 
 struct StepNeeds {
-  bool repeats_prompts = false;   // some go on from a kept hidden vector
-  bool has_trees = false;         // some drafts have parents of their own
-  bool wants_drafts = false;      // behind some draws
-  bool may_keep_drafts = true;    // all that want some let the runner keep them
-  bool all_decode = true;         // each has one row and draws from it
-  bool feeds_beside_new = false;  // some feed on a drawn token beside others
-  int32_t most_drafts = 0;        // that a sequence verifies
+  bool repeats_prompts = false;   // some sequences start from a stored hidden vector
+  bool has_trees = false;         // some drafts form trees
+  bool wants_drafts = false;      // some draws want drafts
+  bool may_keep_drafts = true;    // the runner may keep the drafts of all that want some
+  bool all_decode = true;         // each sequence has one row and draws from it
+  bool feeds_beside_new = false;  // some feed a drawn token together with others
+  int32_t most_drafts = 0;        // largest number that a sequence verifies
 
   [[nodiscard]] static StepNeeds of(const request::BatchPlan& plan) {
     StepNeeds needs;

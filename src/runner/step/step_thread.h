@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// StepThread: runs steps one after the other on a thread of its own, so that the caller can process
-// the output of the last step and plan the next one in the meantime.
+// StepThread: runs steps one after the other on its own thread, so that the caller can process the
+// last step's output and plan the next step meanwhile.
 //
-// Plans and outputs pass from thread to thread through one mutex: the step sees everything that the
-// caller wrote before submit(), and the caller sees everything that the step wrote after wait().
-// Both threads sleep while they wait; an idle engine uses no CPU.
+// One mutex passes plans and outputs between the threads: a step sees everything that the caller
+// wrote before submit(), and the caller sees everything that the step wrote after wait(). Both
+// threads sleep while they wait; an idle engine uses no CPU.
 //
 // Threading: submit(), wait() and recycle() are confined to one thread, the caller's; the step runs
 // on the other. begin_stop() is thread-safe. Cost: two wake-ups a step, hidden while another step
@@ -27,7 +27,7 @@ namespace heddle::runner {
 
 class StepThread {
  public:
-  // Fills an output whose tokens are empty. An exception becomes the step's error.
+  // Fills an output without tokens. An exception becomes the step's error.
   using Step = std::function<Status(const request::BatchPlan&, request::StepOutput&)>;
 
   // Error: kResourceExhausted when the system has no thread.
@@ -38,13 +38,13 @@ class StepThread {
   StepThread(const StepThread&) = delete;
   StepThread& operator=(const StepThread&) = delete;
 
-  // As those of Runner.
+  // As in Runner.
   void submit(const request::BatchPlan& plan);
   Result<request::StepOutput> wait();
   void recycle(request::StepOutput output);
 
-  // No step begins from now on: those behind the one that is running are dropped, and must not be
-  // waited for. Does not wait.
+  // Prevents new steps: submitted steps that have not started are dropped, and wait() must not be
+  // called for them. Does not wait.
   void begin_stop() HEDDLE_EXCLUDES(mutex_);
 
  private:
@@ -63,19 +63,19 @@ class StepThread {
   }
 
   Step step_;
-  const Status out_of_memory_;              // made while memory was left
-  std::vector<request::StepOutput> spare_;  // the caller's
-  int64_t num_waited_ = 0;                  // the caller's
+  const Status out_of_memory_;              // allocated in advance
+  std::vector<request::StepOutput> spare_;  // accessed by the caller only
+  int64_t num_waited_ = 0;                  // accessed by the caller only
 
   Mutex mutex_;
-  CondVar work_;  // wakes the thread: a step, or the end
+  CondVar work_;  // wakes the step thread: a new step or the end
   CondVar done_;  // wakes the caller
   int64_t num_submitted_ HEDDLE_GUARDED_BY(mutex_) = 0;
   int64_t num_done_ HEDDLE_GUARDED_BY(mutex_) = 0;
   bool stopping_ HEDDLE_GUARDED_BY(mutex_) = false;
 
-  // Not guarded as a whole: entries of steps [num_done_, num_submitted_) belong to the thread, the
-  // others to the caller.
+  // Not guarded as a whole: entries of steps [num_done_, num_submitted_) belong to the step thread,
+  // the others to the caller.
   std::array<Entry, kMaxStepsInFlight> entries_;
   std::thread thread_;
 };

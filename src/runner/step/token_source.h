@@ -38,7 +38,7 @@ class TokenSource {
   enum class Place : uint8_t {
     kNone,    // nothing was drawn, or the draw failed
     kHost,    // the host knows it
-    kDevice,  // a step that runs draws it
+    kDevice,  // a step in flight draws it
   };
 
   struct Drawn {
@@ -105,9 +105,9 @@ class TokenSource {
   static constexpr int64_t kNoStep = -1;
 
   struct Slot {
-    TokenId token = sampling::kNoToken;  // that the host knows
-    int64_t step = kNoStep;              // the last one that computes its sequence
-    // Of the logits of `step`; -1: it draws nothing, or its draw was lost.
+    TokenId token = sampling::kNoToken;  // token, if the host knows it
+    int64_t step = kNoStep;              // the last step that computes the sequence
+    // Row among the logits of `step`; -1: it draws nothing, or its draw was lost.
     int32_t row = -1;
   };
 
