@@ -21,7 +21,7 @@ class LogSoftmax {
         temperature_(temperature),
         log_total_(std::log(std::ldexp(static_cast<double>(total), -ops::kWeightBits))) {}
 
-  // Of a token with this logit after the penalties; kMaskedLogprob for a masked one.
+  // Logprob of a token with this logit after the penalties; kMaskedLogprob if masked.
   [[nodiscard]] float operator()(float logit) const {
     if (logit == -std::numeric_limits<float>::infinity()) return kMaskedLogprob;
     const double scaled = (static_cast<double>(logit) - max_) / temperature_;

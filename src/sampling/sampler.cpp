@@ -208,7 +208,7 @@ Sampler::Cut Sampler::find_cut(const Row& row, const SamplingParams& params) {
 Sampler::Cut Sampler::find_top_p(const Row& row, float top_p, Cut cut) {
   constexpr std::ptrdiff_t kSortBelow = 128;
   const uint64_t limit = ops::share_of_mass(top_p, row.total);
-  auto low = candidates_.begin();  // everything before it is kept
+  auto low = candidates_.begin();  // everything before this is kept
   auto high = candidates_.end();   // nothing from here on is kept
   uint64_t mass_before_low = 0;
   while (high - low > kSortBelow) {

@@ -43,13 +43,13 @@ namespace heddle::sampling {
 
 inline constexpr TokenId kNoToken = -1;
 
-// Weights of so many tokens have a 64-bit sum.
+// The weights of this many tokens have a 64-bit sum.
 inline constexpr int64_t kMaxVocabSize = (int64_t{1} << (64 - ops::kWeightBits)) - 1;
 
 struct SampleArgs {
   std::span<float> logits;  // [V], overwritten
   const SamplingParams* params = nullptr;
-  std::span<const TokenId> output_tokens;     // drawn so far, for penalties
+  std::span<const TokenId> output_tokens;     // output so far, for penalties
   std::span<const TokenId> forbidden_tokens;  // may not be drawn now
   // Bit i % 32 of word i / 32 says whether token i may be drawn; tokens beyond the words may not.
   // Empty: all may.
@@ -76,8 +76,8 @@ class Sampler {
   // (checked).
   Result<TokenId> sample(const SampleArgs& args, TokenLogprob* logprob = nullptr);
 
-  // The logprob of a token that is there already, at `position`, `top_logprobs` alternatives and
-  // those of `listed`: the log softmax of the logits as they are. Error: as that of sample().
+  // The logprob of a given token at `position`, with `top_logprobs` alternatives and those of
+  // `listed`: the log softmax of the unmodified logits. Error: as that of sample().
   Status score(std::span<const float> logits, TokenId token, int64_t position, int32_t top_logprobs,
                std::span<const TokenId> listed, TokenLogprob& logprob);
 

@@ -250,7 +250,7 @@ TEST(SamplerTest, DrawsWithTheProbabilitiesOfTheReference) {
     for (int i = 0; i < kDraws; ++i) ++counts[static_cast<size_t>(*sample(sampler, from, 123, i))];
     double chi_square = 0;
     int degrees = -1;
-    double rare_expected = 0;  // what is too rare for its own bin shares one
+    double rare_expected = 0;  // one bin for all rare tokens
     int rare_count = 0;
     for (size_t i = 0; i < counts.size(); ++i) {
       const double expected = want.kept[i] * kDraws;

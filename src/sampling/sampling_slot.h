@@ -17,7 +17,7 @@ inline constexpr float kGreedyTemperature = 1e-6f;
   return params.temperature < kGreedyTemperature;
 }
 
-// That of the weights: 1 when greedy, for logprobs.
+// Temperature of the weights: 1 when greedy, for logprobs.
 [[nodiscard]] inline float weight_temperature(const SamplingParams& params) {
   return is_greedy(params) ? 1.0f : params.temperature;
 }
