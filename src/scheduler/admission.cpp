@@ -15,8 +15,8 @@ using request::Sequence;
 
 namespace {
 
-// How many tokens after the first `context_tokens` a step can compute if so many of them score the
-// token behind.
+// How many tokens after the first `context_tokens` a step can compute if at most `rows` of them
+// score the next token.
 int64_t tokens_with_scores(const Sequence& sequence, int64_t context_tokens, int64_t rows) {
   const auto [first, count] = sequence.scored_rows(context_tokens, sequence.num_tokens());
   return count <= rows ? std::numeric_limits<int64_t>::max() : first - context_tokens + rows;
@@ -111,7 +111,7 @@ void Admission::choose_short_prompts(const PrefillBudget& budget) {
   }
 }
 
-// Whether the sequence was chosen. Its tokens are kept no longer.
+// Whether the sequence was chosen. Its reservation ends then.
 bool Admission::take_short(const Sequence& sequence) {
   const auto found = std::ranges::find(short_, &sequence, &ShortPrompt::sequence);
   if (found == short_.end()) return false;
@@ -152,7 +152,7 @@ std::optional<Admission::Blocked> Admission::admit_waiting(PrefillBudget& budget
   if (!open() || budget.remaining_chunk() <= 0) return std::nullopt;
   WaitingQueue& queue = parts_.waiting;
   const std::span<const QueueEntry> entries = queue.entries();
-  // The entries stay when sequences leave the queue; behind the last of them are those held back.
+  // The entries stay valid when sequences leave the queue; deferred ones follow the last.
   size_t index = 0;
   bool only_short = false;  // the rest of the step is kept for chosen ones
   for (size_t considered = 0; considered < entries.size(); ++considered) {
@@ -183,7 +183,7 @@ std::optional<Admission::Blocked> Admission::admit_waiting(PrefillBudget& budget
       continue;
     }
     if (verdict == PrefillVerdict::kBudget && lacks_scored_rows(*waiting.sequence, match, budget)) {
-      waiting.short_of_room = false;  // others need no such rows
+      waiting.short_of_room = false;  // the others need no scored rows
       ++index;
       continue;
     }
@@ -273,7 +273,7 @@ void Admission::admit_first(BatchPlan& plan, double now_seconds) {
     first.without_cache = true;
     match = {};
     running = start(first, match, 0, now_seconds);
-    HEDDLE_CHECK(running != nullptr);  // check_fits() promised it room
+    HEDDLE_CHECK(running != nullptr);  // check_fits() guarantees room
   }
   parts_.waiting.remove_at(0);
   const Sequence& sequence = *first.sequence;

@@ -38,7 +38,7 @@ namespace heddle::scheduler {
 
 struct AdmissionOptions {
   PrefillLimits limits;           // chunk_tokens: of prompts, without the streams of the step
-  int64_t max_step_tokens = 512;  // of prompts and streams together
+  int64_t max_step_tokens = 512;  // prompts and streams together
   double conservativeness = 1;
   int64_t max_scored_rows = 0;
   bool needs_state = false;
@@ -66,7 +66,7 @@ class Admission {
   // decode needs no order of the queue.
   [[nodiscard]] bool open() const;
 
-  // The budget of a step beside `num_decoding` streams.
+  // The budget of a step with `num_decoding` streams.
   [[nodiscard]] PrefillBudget budget(int64_t num_decoding) const;
 
   // Chooses waiting prompts that need not wait for long ones: prompts with so few tokens to compute
@@ -102,7 +102,7 @@ class Admission {
   // `victim`, still one of the running, is being retracted.
   void retracting(const RunningSequence& victim);
 
-  // A running sequence was released and is gone.
+  // A running sequence was released.
   void sequence_left() { paused_ = false; }
 
   // Called when the last running sequence has left.
@@ -128,13 +128,13 @@ class Admission {
   [[nodiscard]] int64_t most_tokens(const PrefillBudget& budget, int64_t context_tokens) const;
 
   static constexpr int64_t kShortPart = 4;   // short prompts get at most this part of a step: 1 / 4
-  static constexpr size_t kMostPassed = 16;  // waiting prompts that are looked at
+  static constexpr size_t kMostPassed = 16;  // waiting prompts that a pass examines
 
   AdmissionOptions options_;
   Parts parts_;
   NewTokenRatio ratio_;
   bool paused_ = false;         // from a retraction until a running sequence has finished
-  int64_t paused_urgency_ = 0;  // of the retracted one: more urgent ones need not wait
+  int64_t paused_urgency_ = 0;  // urgency of the retracted sequence: more urgent ones need not wait
 
   struct ShortPrompt {
     const request::Sequence* sequence;

@@ -205,14 +205,14 @@ int64_t BatchScheduler::plan_streams(BatchPlan& plan, StepWork& work) {
   return num_rows;
 }
 
-// Makes room for so many drafts, if it can.
+// Makes room for `num_drafts` drafts, if it can.
 bool BatchScheduler::has_room_for(RunningSequence& running, int64_t num_drafts) {
   if (num_drafts == 0) return true;  // there is room for the next token already
   return running_.grow_windows(running, num_drafts) && running_.grow(running, num_drafts);
 }
 
-// How many drafts may be made behind so many: the network's slots lie behind the step's tokens, as
-// far as the sequence may grow.
+// Returns `num_wanted` if so many drafts fit after `num_drafts` others, otherwise 0: the network's
+// slots come after the step's tokens, within the sequence's length limit.
 int64_t BatchScheduler::wanted_with_room(RunningSequence& running, int64_t num_drafts,
                                          int64_t num_wanted) {
   if (num_wanted == 0) return 0;
@@ -226,7 +226,9 @@ bool BatchScheduler::awaits_draws() { return drafts_.waits_for(running_.sequence
 void BatchScheduler::plan_prompts(int64_t num_decode_rows, const StepWork& streams,
                                   BatchPlan& plan) {
   const double now = clock_->now_seconds();
-  if (!options_.scheduling.mixed_batches) find_streams();  // they decode beside it in later steps
+  if (!options_.scheduling.mixed_batches)
+    find_streams();  // they decode in later steps, next to
+                     // this prefill
   running_.want_behind_prompts(drafts_.wanted_behind_prompts(decoding_),
                                drafts_.follows_prompts(decoding_));
   PrefillBudget budget = admission_.budget(num_decode_rows);
@@ -240,7 +242,7 @@ void BatchScheduler::plan_prompts(int64_t num_decode_rows, const StepWork& strea
   waiting_.expect_no_room();
   const auto blocked = admission_.admit_waiting(budget, plan, now);
   if (!blocked) return;
-  // The victims' room is there in the next pass, and the urgent sequence is first in it.
+  // The victims' memory is free in the next pass, and the urgent sequence is first in it.
   const PreemptionNeed need = admission_.need_of(*blocked, budget);
   for (RunningSequence* victim :
        preemption_.victims_for(need, running_, admission_.new_token_ratio(), now)) {
@@ -258,16 +260,16 @@ bool BatchScheduler::make_room_for_next_token(RunningSequence& running) {
   return true;
 }
 
-// Sends one sequence back to the queue. True if what it had is free now, not only after the step in
+// Returns one sequence to the queue. True if its memory is free now, not only after the step in
 // flight.
 bool BatchScheduler::retract_one() {
-  if (running_.any_leaving()) return false;  // its room comes without another's leaving
+  if (running_.any_leaving()) return false;  // a leaving sequence already frees memory
   RunningSequence* const victim = preemption_.choose_retraction(running_);
   if (victim == nullptr) {
     // The prefix that the last one running shares with the cache takes the pages it needs.
     HEDDLE_CHECK_EQ(running_.size(), 1);
     RunningSequence& last = *running_.sequences().front();
-    HEDDLE_CHECK(!last.cached.publishes_only_at_end);  // alone, check_fits() promised it room
+    HEDDLE_CHECK(!last.cached.publishes_only_at_end);  // check_fits() guarantees room for it alone
     last.returns_without_cache = true;
     leave(last, Leaving::kRetracted);
     return false;
@@ -321,7 +323,7 @@ void BatchScheduler::complete(const BatchPlan& plan, const StepOutput& output) {
 
 void BatchScheduler::judge_drafts(const PlannedSequence& planned,
                                   std::span<const SampledToken> drawn) {
-  if (planned.drafts_are_forced) return;  // they say nothing about a drafter's
+  if (planned.drafts_are_forced) return;  // forced drafts say nothing about the drafter
   RunningSequence& running = running_.in_slot(planned.batch_slot);
   if (planned.drafts.empty()) {
     running.acceptance_trend.fade();
@@ -367,7 +369,7 @@ void BatchScheduler::remove(RunningSequence& running) {
                         .without_cache = running.returns_without_cache,
                         .tenant = running.tenant,
                         .urgency = running.urgency,
-                        .short_of_room = true,  // it takes a batch slot that is free now
+                        .short_of_room = true,  // a batch slot is free now
                         .prefilled_at_arrival = running_.prefilled_tokens()});
   } else {
     sequence.status = SequenceStatus::kFinished;

@@ -69,8 +69,8 @@ struct BatchSchedulerOptions {
   int64_t chunked_prefill_tokens = 512;  // prefill tokens of one step
   int32_t max_queued = 1024;             // WaitingQueueOptions::max_queued
   bool shares_in_flight = true;          // followers wait for their leader
-  uint64_t random_seed = 0;              // of the policy `random`
-  int64_t max_drafts = 0;                // of one sequence in one step; a drafter makes them
+  uint64_t random_seed = 0;              // for the policy `random`
+  int64_t max_drafts = 0;                // per sequence and step; made by a drafter
   bool adapts_drafts = true;             // only as many as pay (speculative/draft_cost.h)
 };
 
@@ -152,7 +152,7 @@ class BatchScheduler final : public Scheduler {
   int64_t preempted_tokens_ = 0;
   speculative::DraftOdds draft_odds_;
   StreamDrafts drafts_;
-  std::vector<RunningSequence*> decoding_;  // in the step, or beside it
+  std::vector<RunningSequence*> decoding_;  // in this step or, without mixed batches, in later ones
 };
 
 }  // namespace heddle::scheduler

@@ -33,7 +33,7 @@ BatchSchedulerOptions server(int32_t max_running) {
   return options;
 }
 
-// A scheduler with its requests, and a device that answers at once.
+// A scheduler with its requests, and a device that finishes immediately.
 class Server {
  public:
   explicit Server(const BatchSchedulerOptions& options, double seconds_per_step = 0.02)

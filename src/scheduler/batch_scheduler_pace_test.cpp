@@ -19,8 +19,8 @@ constexpr double kAttendedSeconds = 2e-9;
 constexpr double kTargetMs = 20;
 
 struct Pace {
-  double widest_gap = 0;  // between two tokens of a stream
-  int64_t steps = 0;      // that computed the prompt
+  double widest_gap = 0;  // seconds between two tokens of a stream
+  int64_t steps = 0;      // steps that computed the prompt
   std::vector<int64_t> chunks;
 };
 

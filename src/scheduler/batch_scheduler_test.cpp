@@ -297,7 +297,7 @@ TEST(BatchSchedulerTest, ASequenceReleasedWithTwoStepsInFlightCountsWhatTheyComp
   Sequence& gone = fixture.submit(14, 30);
   ASSERT_TRUE(fixture.step());
   ASSERT_TRUE(fixture.step());
-  ASSERT_TRUE(fixture.step());  // the decode snapshot at 16 tokens is among what is in flight
+  ASSERT_TRUE(fixture.step());  // the decode snapshot at 16 tokens is in flight
   fixture.scheduler->release(gone, Ending::kDone);
   fixture.run();
   EXPECT_EQ(gone.status, SequenceStatus::kFinished);

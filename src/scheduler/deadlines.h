@@ -16,10 +16,10 @@
 
 namespace heddle::scheduler {
 
-// How fast the engine is; 0: not known yet, work counts as done at once.
+// Speed of the engine; 0: unknown, work takes no time.
 struct ServiceRates {
   double prefill_tokens_per_second = 0;
-  double decode_tokens_per_second = 0;  // of one sequence
+  double decode_tokens_per_second = 0;  // rate of one sequence
 };
 
 struct DeadlineView {

@@ -80,7 +80,7 @@ Status FairShare::check_queue(std::string_view name, int64_t num_arriving, int64
     if (&other == &owner) continue;
     slots -= std::min(other.num_waiting, num_startable(other.num_running, other.terms));
   }
-  slots -= owner.num_waiting - owner.num_queued;  // its own that ran before
+  slots -= owner.num_waiting - owner.num_queued;  // waiting requests of the tenant that ran before
   slots = std::clamp<int64_t>(slots, 0, num_startable(owner.num_running, terms));
   if (owner.num_queued + num_arriving <= most + slots) return {};
   const std::string together =

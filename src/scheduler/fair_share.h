@@ -40,9 +40,9 @@ namespace heddle::scheduler {
 constexpr size_t kMaxKnownTenants = 1024;
 
 struct FairShareOptions {
-  double cost_input = 1;     // of an uncached prompt token
-  double cost_output = 2;    // of an output token
-  double cost_cached = 0.1;  // of a prompt token that was in the cache
+  double cost_input = 1;     // per uncached prompt token
+  double cost_output = 2;    // per output token
+  double cost_cached = 0.1;  // per cached prompt token
   int32_t max_running = 0;   // per tenant; 0: no limit
   int32_t max_queued = 0;    // per tenant; 0: no limit
 

@@ -59,7 +59,7 @@ inline BatchSchedulerOptions reference(SnapshotPolicy policy, int32_t page_size 
   return options;
 }
 
-// The same machine under Heddle's own settings.
+// The same machine with Heddle's settings.
 inline BatchSchedulerOptions multi(int32_t page_size = 16) {
   BatchSchedulerOptions options = reference(SnapshotPolicy::kMulti, page_size);
   options.cache.pools.keeps_hidden = true;

@@ -37,13 +37,12 @@ class InBatchSharing {
  public:
   explicit InBatchSharing(const InBatchSharingOptions& options = {}) : options_(options) {}
 
-  // Begins a pass. Sequences given to add_running() and mark() stay alive and unchanged until the
-  // next one.
+  // Begins a pass. Sequences passed to add_running() and mark() must stay alive and unchanged until
+  // the next one.
   void begin();
 
-  // A sequence that runs and whose prompt is not in the cache yet leads like a queued one. Running
-  // leaders may share prefixes among themselves; then the longest share counts, and among equal
-  // ones the earliest arrival.
+  // A running sequence whose prompt is not cached yet can be a leader, like a queued one. If
+  // running leaders share prefixes, the longest match wins, then the earliest arrival.
   void add_running(const request::Sequence& sequence);
 
   // Fills in `deprioritized`, `leader` and `shared_tokens` of every entry; the entries come in

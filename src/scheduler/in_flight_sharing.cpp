@@ -58,8 +58,8 @@ bool InFlightSharing::defers(WaitingSequence& waiting, const QueueEntry& entry,
   const double stood_still = moved ? 0 : now_seconds - waiting.leader_moved_at;
   if (!followers_.waits_for_leader(entry, stood_still)) return false;
 
-  // Worth it only for many more tokens than are cached already, unless they are there with the step
-  // in flight.
+  // Waiting is only worth it for many more tokens than are cached already, unless the step in
+  // flight computes them.
   const int64_t fork = fork_of(entry);
   const int64_t enough =
       match.usable_tokens + (leader.num_planned < fork ? kMinSharedTokens : cache_.options().grid);

@@ -24,7 +24,7 @@
 
 namespace heddle::scheduler {
 
-// A follower waits only for so many tokens more than it finds in the cache.
+// A follower waits only for at least this many tokens more than it finds in the cache.
 inline constexpr int64_t kMinSharedTokens = 256;
 
 class InFlightSharing {

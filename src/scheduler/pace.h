@@ -42,7 +42,7 @@ class DecodeInterleave {
   int32_t consecutive_prefills_ = 0;  // since the last step in which running streams advanced
 };
 
-// However slow the device, a step computes so many prompt tokens if there are any: a target for
+// Minimum prompt tokens per step, if there are any, even on slow devices: a latency target for
 // streams must not stop prompts.
 inline constexpr int64_t kLeastChunkTokens = 64;
 
@@ -55,7 +55,7 @@ struct StepPaceOptions {
 
 // The tokens of a finished step.
 struct StepYield {
-  int64_t num_tokens = 0;  // that were drawn
+  int64_t num_tokens = 0;  // drawn tokens
   bool warms_up = false;   // request::StepOutput::warms_up
 };
 
@@ -77,14 +77,14 @@ class StepPace {
   // every running stream, takes. Without streams there is no limit.
   void limit_prefills(const StepWork& streams);
 
-  // How many tokens a prompt may compute behind `context_tokens` in the time that is left; at least
-  // kLeastChunkTokens for the first of the step. A later prompt may get more than an earlier one:
-  // tokens with fewer tokens before them take less time.
+  // How many prompt tokens after `context_tokens` fit the remaining time; at least
+  // kLeastChunkTokens for the first prompt of the step. A later prompt may get more: tokens with
+  // fewer tokens before them take less time.
   [[nodiscard]] int64_t max_prefill_tokens(const PrefillBudget& budget,
                                            int64_t context_tokens) const;
 
-  // The step computes the next token of a stream and so many drafts, and makes others; or it
-  // computes so many tokens of a prompt.
+  // Adds a stream's next token and drafts to the step, and drafts that it makes; or tokens of a
+  // prompt.
   void add_decode(int64_t context_tokens, int64_t num_drafts = 0, int64_t num_made = 0);
   void add_prefill(int64_t num_tokens, int64_t context_tokens);
 
@@ -121,7 +121,7 @@ class StepPace {
   Step planned_;                       // the step being planned
   std::vector<Step> in_flight_;        // oldest first
   double last_step_seconds_ = 0;       // when the last step ended
-  int64_t last_num_made_ = 0;          // drafts behind it
+  int64_t last_num_made_ = 0;          // drafts made after the last step
   double prefill_seconds_ = kNoLimit;  // what prompts may still take of the step being planned
 };
 

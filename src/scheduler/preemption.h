@@ -31,10 +31,10 @@ namespace heddle::scheduler {
 
 struct PreemptionRules {
   int64_t threshold = 10;        // strictly greater is required
-  bool credit_held = true;       // tokens that the victim owns count
-  int32_t max_preemptions = 3;   // of one request; then it is left alone
-  double min_run_seconds = 0.2;  // since it was admitted
-  int32_t max_victims = 4;       // in one pass
+  bool credit_held = true;       // count the tokens that the victim owns
+  int32_t max_preemptions = 3;   // per request; then it is not preempted again
+  double min_run_seconds = 0.2;  // since admission
+  int32_t max_victims = 4;       // per pass
 
   // The options' numbers, our rules.
   [[nodiscard]] static PreemptionRules from(const SchedulingOptions& options);
@@ -58,9 +58,9 @@ struct PreemptionCandidate {
   int64_t max_new_tokens = 0;
   int64_t output_tokens = 0;
   int64_t held_tokens = 0;  // pages that come free, in tokens: without those shared with others
-  int64_t state_slots = 1;  // it owns
+  int64_t state_slots = 1;  // slots that it owns
   int32_t num_preemptions = 0;
-  double run_seconds = 0;  // since it was last admitted
+  double run_seconds = 0;  // since the last admission
 };
 
 // Fills `victims` with indices of `running`, first to leave first; empty and false when preemption

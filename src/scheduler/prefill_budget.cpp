@@ -11,12 +11,12 @@ namespace heddle::scheduler {
 
 namespace {
 
-// The numbers SGLang came to with public chat traffic; kept so that both behave alike.
+// SGLang's values, found with public chat traffic; kept so that both schedule alike.
 constexpr double kInitial = 0.7;
 constexpr double kMinimumFactor = 0.14;
 constexpr double kDecaySteps = 600;
 constexpr int64_t kRetractionSteps =
-    20;  // tokens of every request that a retraction makes room for
+    20;  // output tokens of every request that a retraction makes room for
 
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
@@ -58,7 +58,7 @@ int64_t PrefillBudget::compute_of(int64_t tokens) const {
   return limits_.round_compute ? pages_of(tokens) : tokens;
 }
 
-// Tokens of a chunk when `available` may be computed: all that are pending, or as many as end on
+// The tokens of a chunk when `available` may be computed: all pending ones, or as many as end on
 // the grid.
 int64_t PrefillBudget::cut(const PrefillDemand& demand, int64_t available) const {
   available = std::min({available, demand.most_tokens, demand.most_scored_tokens});
@@ -76,7 +76,7 @@ PrefillGrant PrefillBudget::resume(const PrefillDemand& demand) {
   if (demand.held_tokens < demand.pending_tokens && total_ > 0) {
     available = std::min(available, static_cast<int64_t>(std::floor(total_)));
   }
-  if (available == 0) available = chunk_;  // less than one token of memory: as if there were none
+  if (available == 0) available = chunk_;  // below one token, the memory limit is ignored
   const int64_t tokens = cut(demand, available);
   if (tokens == 0) return {.verdict = PrefillVerdict::kBudget};
   const PrefillGrant grant{.tokens = tokens, .completes = tokens == demand.pending_tokens};

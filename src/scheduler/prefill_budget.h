@@ -110,7 +110,7 @@ struct PrefillDemand {
   int64_t pending_tokens = 0;   // to be computed, at least 1
   int64_t new_tokens_left = 0;  // max_new_tokens - output so far, at least 0
   int64_t held_tokens = 0;      // pending tokens that have pages already
-  int64_t most_tokens = std::numeric_limits<int64_t>::max();  // of this pass, if they are too many
+  int64_t most_tokens = std::numeric_limits<int64_t>::max();  // limit of this pass
   int64_t most_scored_tokens =
       std::numeric_limits<int64_t>::max();  // likewise, for want of rows that score tokens: one cut
                                             // there leaves the chunk to others
@@ -127,7 +127,7 @@ enum class PrefillVerdict {
 struct PrefillGrant {
   PrefillVerdict verdict = PrefillVerdict::kAdmit;
   int64_t tokens = 0;      // to prefill in this pass; 0 unless admitted
-  bool completes = false;  // they are all of the pending ones
+  bool completes = false;  // the tokens are all pending ones
 };
 
 class PrefillBudget {
@@ -154,7 +154,7 @@ class PrefillBudget {
 
   [[nodiscard]] int64_t remaining_scored_rows() const { return scored_rows_; }
 
-  // After an admission: kAdmit when the pass may go on.
+  // Called after an admission: kAdmit if the pass may continue.
   [[nodiscard]] PrefillVerdict stop() const;
 
   // Tokens a request's admission must stay below: pending + output to come + a page.

@@ -17,9 +17,10 @@ namespace heddle::scheduler {
 constexpr int64_t kNoLeader = -1;
 
 struct QueueEntry {
-  int32_t index = 0;  // of the caller
+  int32_t index = 0;  // for the caller
   request::Sequence* sequence = nullptr;
-  int64_t arrival = 0;         // of the first arrival, unique: the sequence's id. Ends every tie
+  int64_t arrival = 0;         // number of the first arrival, unique: the sequence's id; the last
+                               // tie-breaker
   double queued_seconds = 0;   // since the first arrival
   bool returned = false;       // retracted or preempted: ran before
   int64_t base_urgency = 0;    // urgency_of(); larger is more urgent; preemption compares it
@@ -33,14 +34,15 @@ struct QueueEntry {
 
   // Set by InBatchSharing.
   bool deprioritized = false;  // an earlier sequence computes the same prefix: last in this pass
-  int64_t leader = kNoLeader;  // arrival of that sequence
+  int64_t leader = kNoLeader;  // the leader's `arrival`
   int64_t shared_tokens = 0;   // length of the prefix they share; 0 without leader
 
   std::string_view routing_key;  // routing-key; empty: none
   int64_t routing_running = 0;   // running sequences with this key
   int64_t engine_prefilled = 0;  // hrrn: prompt tokens the engine computed since the arrival
   int32_t tenant = 0;            // fair: FairShare::tenant()
-  double slack_seconds = std::numeric_limits<double>::infinity();  // fair: deadlines.h
+  double slack_seconds = std::numeric_limits<double>::infinity();  // fair: time left, see
+                                                                   // deadlines.h
 };
 
 }  // namespace heddle::scheduler

@@ -20,16 +20,16 @@
 namespace heddle::scheduler {
 
 struct QueueLimits {
-  int64_t max_requests = std::numeric_limits<int64_t>::max();  // that wait, at least 1
-  int64_t num_open_slots = 0;                                  // so many more need not wait
-  int64_t max_tokens = std::numeric_limits<int64_t>::max();    // uncached prompt tokens that wait
+  int64_t max_requests = std::numeric_limits<int64_t>::max();  // waiting requests, at least 1
+  int64_t num_open_slots = 0;  // further requests that start without waiting
+  int64_t max_tokens = std::numeric_limits<int64_t>::max();  // waiting uncached prompt tokens
   bool by_priority = false;
 };
 
 struct QueuedRequest {
   int64_t urgency = 0;    // base
   int64_t arrival = 0;    // unique
-  int64_t tokens = 0;     // what it adds to max_tokens
+  int64_t tokens = 0;     // uncached prompt tokens of the request
   bool returned = false;  // ran before: exempt
 };
 

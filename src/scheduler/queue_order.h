@@ -49,7 +49,7 @@
 
 namespace heddle::scheduler {
 
-// The shape of the prefix tree, as far as dfs-weight reads it.
+// The prefix tree's structure, for dfs-weight.
 class PrefixShape {
  public:
   virtual ~PrefixShape() = default;
@@ -90,7 +90,8 @@ class PrefixGroups {
 
   std::vector<Node> nodes_;             // the root first, then by key
   std::vector<int32_t> siblings_;       // all but the root, by parent, then in their order
-  std::vector<int32_t> first_sibling_;  // of a parent's children in siblings_; one more at the end
+  std::vector<int32_t> first_sibling_;  // by node: index in siblings_ of its first child; one more
+                                        // at the end
   std::vector<int32_t> stack_;
 };
 
@@ -124,10 +125,10 @@ class QueueOrder {
     int64_t priority = 0;       // `prio`
     int64_t policy_number = 0;  // what the policy compares, where it is an integer: tokens, a rank,
                                 // a hash
-    double policy_ratio = 0;    // where it is a ratio
+    double policy_ratio = 0;    // for policies with a ratio
     std::string_view routing_key;
     int64_t arrival = 0;
-    int32_t index = 0;  // of the entry
+    int32_t index = 0;  // index of the entry
   };
 
   [[nodiscard]] QueuePolicy effective_policy(size_t num_entries,

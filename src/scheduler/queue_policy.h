@@ -25,12 +25,12 @@ constexpr int64_t kMaxMatchedWaiting = 128;
 struct QueuePolicyChoice {
   QueuePolicy policy = QueuePolicy::kFcfs;  // never kPriority
   bool by_priority = false;                 // urgency comes before the policy's own key
-  bool replaced_without_cache = false;  // asked for a policy that needs the prefix cache, which is
-                                        // off: `policy` is fcfs now. Worth one line in the log
+  bool replaced_without_cache = false;      // the requested policy needs the prefix cache, which is
+                                            // off: `policy` is fcfs (logged)
 };
 
-// Reads `policy`, `enable_priority` and the numbers beside them. Errors, kInvalidArgument:
-// priorities with a policy other than fcfs, lof and fair; a number out of its range.
+// Reads `policy`, `enable_priority` and their numbers. Errors, kInvalidArgument: priorities with a
+// policy other than fcfs, lof and fair; a number out of range.
 [[nodiscard]] Result<QueuePolicyChoice> choose_queue_policy(const SchedulingOptions& options,
                                                             bool prefix_cache_enabled);
 
@@ -42,7 +42,7 @@ struct QueuePolicyChoice {
 struct PriorityRules {
   bool enabled = false;                     // QueuePolicyChoice::by_priority
   bool low_values_first = false;            // small values are the urgent ones
-  std::optional<int64_t> default_priority;  // of requests without one; none: the least urgent
+  std::optional<int64_t> default_priority;  // for requests without one; none: the least urgent
 };
 
 // 0 for every request while priorities are off. Otherwise the request's priority or the default

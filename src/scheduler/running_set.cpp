@@ -139,8 +139,7 @@ bool RunningSet::shrink_windows() {
   return freed;
 }
 
-// Adds the sequence to the plan, and tells the runner what it does not know yet about its batch
-// slot.
+// Adds the sequence to the plan, with the data about its batch slot that the runner lacks.
 PlannedSequence& RunningSet::add_planned(RunningSequence& running, bool sample, BatchPlan& plan) {
   const Sequence& sequence = *running.sequence;
   if (!std::exchange(running.sent, true)) {
@@ -157,9 +156,9 @@ PlannedSequence& RunningSet::add_planned(RunningSequence& running, bool sample, 
   return planned;
 }
 
-// Adds the masks of tokens that may be drawn behind the new tokens and behind each draft that the
-// form of the answer allows; these drafts become allowed_. A draft with which the answer is over is
-// none of them, as nothing would be drawn behind it; nor is one that follows a draft which is none.
+// Adds masks for the draws after the new tokens and after each draft that the grammar allows; these
+// drafts become allowed_. A draft that ends the answer is not among them, because nothing would be
+// drawn after it, nor are drafts that follow one that is not.
 void RunningSet::add_masks(Sequence& sequence, const PlannedDrafts& drafts,
                            PlannedSequence& planned, BatchPlan& plan) {
   ConstraintState& form = *sequence.constraint;
@@ -177,8 +176,8 @@ void RunningSet::add_masks(Sequence& sequence, const PlannedDrafts& drafts,
     tokens = {};
   }
   constexpr int32_t kLeftOut = -2;
-  kept_.clear();          // by draft: which of allowed_ it is
-  allowed_path_.clear();  // of allowed_, those that the form has taken
+  kept_.clear();          // by draft: its index in allowed_
+  allowed_path_.clear();  // drafts of allowed_ that `form` has accepted
   const auto go_back_to = [&](int32_t parent) {
     const auto place = std::ranges::find(allowed_path_, parent);
     if (place != allowed_path_.end() || parent == -1) {
@@ -289,7 +288,7 @@ void RunningSet::plan_prefill(RunningSequence& running, int64_t num_new_tokens, 
   const int64_t end = running.num_planned + num_new_tokens;
   const bool last = end == sequence.num_tokens();
   const bool draws = last && sequence.wants_tokens();
-  // The network's slots of the drafts lie behind the prompt.
+  // The network's draft slots come after the prompt.
   const int64_t most = sequence.max_stored_tokens() - end - 1;
   const int64_t num_wanted = std::min(draws ? wanted_behind_prompts_ : 0, most);
   const int64_t slots = std::min(limits_.draft_slots(num_wanted), most);

@@ -72,10 +72,10 @@ struct RunningSequence {
   cache::CachedSequence cached;
   int64_t num_planned = 0;  // tokens that planned steps compute, those complete included
   int32_t steps_in_flight = 0;
-  int32_t draws_in_flight = 0;  // of these steps, those that draw
+  int32_t draws_in_flight = 0;  // steps in flight that draw
   int64_t drafts_in_flight = 0;
-  bool forced_in_flight = false;      // they are forced
-  int64_t most_forced = kMostForced;  // tokens of the next step
+  bool forced_in_flight = false;      // drafts_in_flight are forced
+  int64_t most_forced = kMostForced;  // limit for the next step
   speculative::DraftOdds::AcceptanceTrend acceptance_trend;
   bool made_in_flight = false;      // a step in flight makes drafts
   speculative::Drafts made_drafts;  // by the runner, behind all tokens of the sequence
@@ -103,8 +103,8 @@ struct RunningSequence {
     return leaving != Leaving::kNo && steps_in_flight == 0;
   }
 
-  // Its prompt is computed and it wants another token: exactly one token is not planned yet, drawn
-  // or about to be drawn.
+  // The prompt is computed and another token is wanted: exactly one token, drawn or being drawn, is
+  // not planned yet.
   [[nodiscard]] bool can_decode() const {
     const int64_t drawn = sequence->num_output_tokens() + draws_in_flight;
     // The constraint says which tokens may follow only once the last one is known.
@@ -114,7 +114,7 @@ struct RunningSequence {
            sequence->num_tokens() + draws_in_flight - num_planned == 1;
   }
 
-  // Tokens of its prompt are not planned yet.
+  // Some tokens of the prompt are not planned yet.
   [[nodiscard]] bool can_prefill() const {
     return leaving == Leaving::kNo && draws_in_flight == 0 &&
            sequence->num_tokens() > num_planned && !can_decode();
@@ -150,26 +150,26 @@ class RunningSet {
   [[nodiscard]] RunningSequence* start(request::Sequence& sequence, const cache::PrefixMatch& match,
                                        int64_t headroom, bool without_cache);
 
-  // Room for the next token of a stream and so many drafts, or nothing and false.
+  // Allocates the next token of a stream and `num_drafts` drafts; false: no room, nothing changed.
   [[nodiscard]] bool grow(const RunningSequence& running, int64_t num_drafts = 0);
 
-  // Likewise in tables with a window. False: it sits out a step, until its prompt's last step is
+  // The same for tables with a window. False: it skips steps until its prompt's last step is
   // confirmed.
   [[nodiscard]] bool grow_windows(RunningSequence& running, int64_t num_drafts = 0);
 
-  // Frees pages that sliding windows have left behind. Returns whether there were any.
+  // Frees pages before the sliding windows. Returns whether there were any.
   [[nodiscard]] bool shrink_windows();
 
-  // How many drafts the runner is to make behind the prompts of the steps planned from now on, and
-  // whether these go through the network that drafts.
+  // How many drafts the runner makes after the prompts of steps planned from now on, and whether
+  // these go through the draft network.
   void want_behind_prompts(int64_t num_drafts, bool network_follows) {
     wanted_behind_prompts_ = num_drafts;
     network_follows_prompts_ = network_follows;
   }
 
   // Adds the next token of a stream, or the next tokens of a prompt, to the plan. Drafts follow a
-  // token that the host knows (checked); so many are wanted behind what is drawn. Returns how many
-  // drafts are in the plan: a constrained stream has those that its form allows.
+  // token that the host knows (checked); `num_wanted` drafts are to follow its draw. Returns the
+  // number of drafts in the plan: a constrained stream has those that its grammar allows.
   int64_t plan_decode(RunningSequence& running, const PlannedDrafts& drafts, int64_t num_wanted,
                       request::BatchPlan& plan);
   void plan_prefill(RunningSequence& running, int64_t num_new_tokens, request::BatchPlan& plan);
@@ -181,8 +181,8 @@ class RunningSet {
                                  std::span<const request::SampledToken> drawn,
                                  std::span<const request::MadeDraft> made = {});
 
-  // That step failed: its tokens were not computed, and the runner may have dropped what the plan
-  // sent about the batch slot.
+  // For a failed step: its tokens were not computed, and the runner may have dropped the plan's
+  // data about the batch slot.
   void abandon(const request::PlannedSequence& planned);
 
   // Frees the pages, slots and locks of the sequence, which is removable (checked).
@@ -213,7 +213,7 @@ class RunningSet {
   int64_t prefilled_tokens_ = 0;
   int64_t wanted_behind_prompts_ = 0;
   bool network_follows_prompts_ = false;
-  speculative::Drafts allowed_;  // of add_masks()
+  speculative::Drafts allowed_;  // scratch of add_masks()
   std::vector<int32_t> allowed_path_, kept_;
 };
 

@@ -38,11 +38,11 @@
 namespace heddle::scheduler {
 
 struct SchedulerStats {
-  int64_t num_waiting = 0;            // those that ran before included
-  int64_t num_queued = 0;             // waiting and never ran: what max_queued bounds
-  int64_t waiting_tokens = 0;         // of the waiting, as far as they are not known to be cached
-  double oldest_wait_seconds = 0;     // since the arrival of the oldest of these; 0: there is none
-  int64_t num_deferred_arrivals = 0;  // of the waiting: see defer_arrivals()
+  int64_t num_waiting = 0;            // including retracted ones
+  int64_t num_queued = 0;             // waiting and never ran: limited by max_queued
+  int64_t waiting_tokens = 0;         // tokens of waiting sequences that are not known to be cached
+  double oldest_wait_seconds = 0;     // since the oldest of these arrived; 0: none
+  int64_t num_deferred_arrivals = 0;  // waiting ones deferred by defer_arrivals()
   int64_t num_running = 0;
   int64_t num_open_slots = 0;   // batch slots that arriving sequences get in the next step: none
                                 // while a waiting one is short of room, in a pause, or while
@@ -66,7 +66,7 @@ struct Dropped {
 };
 
 enum class Ending {
-  kDone,     // its tokens stay in the cache, to the last that was computed
+  kDone,     // its computed tokens stay in the cache
   kAborted,  // nothing new stays
 };
 
@@ -97,9 +97,9 @@ class Scheduler {
     return submit_all({&alone, 1});
   }
 
-  // Decides the next step: replaces `plan`, which stays as it is until complete(). At most one
-  // other step is in flight. Empty when nothing can run; with no step in flight that is only when
-  // nothing is running, or waiting and not deferred.
+  // Decides the next step: replaces `plan`, which must stay unchanged until complete(). At most one
+  // other step is in flight. The plan is empty when nothing can run; with no step in flight, only
+  // when nothing runs, or waits without being deferred.
   virtual void plan(request::BatchPlan& plan) = 0;
 
   // Does what plan() put off; call it when a step is under way, that one or the one before.
@@ -114,7 +114,7 @@ class Scheduler {
   // `output` fits the plan (checked).
   virtual void complete(const request::BatchPlan& plan, const request::StepOutput& output) = 0;
 
-  // The oldest step in flight failed: what it would have computed does not exist.
+  // The oldest step in flight failed: its tokens were not computed.
   virtual void abandon(const request::BatchPlan& plan) = 0;
 
   // Ends a sequence wherever it is. Its status becomes kFinished, or kEnding while a step in flight
@@ -129,14 +129,14 @@ class Scheduler {
   // (checked).
   virtual void retract_all() = 0;
 
-  // In a pause no plan is asked for, and arriving sequences wait.
+  // While paused no plan is made, and new sequences wait.
   virtual void set_paused(bool paused) = 0;
 
-  // From true to false: sequences that arrive wait, and none of them runs; those that arrived
-  // before do as ever. Limits of the queue and of time hold for all.
+  // While true, new sequences wait and are not started; earlier ones run as usual. Limits on queue
+  // and time apply to all.
   virtual void defer_arrivals(bool defer) = 0;
 
-  // Gives up every cached token that no sequence uses.
+  // Drops every cached token that no sequence uses.
   virtual void clear_cache() = 0;
 
   [[nodiscard]] virtual SchedulerStats stats() const = 0;

@@ -136,7 +136,7 @@ class SchedulerFixture {
     for (int64_t steps = 0; step(); ++steps) ASSERT_LT(steps, 100000) << "does not come to an end";
   }
 
-  // The prompt's answer, alone and at once; returns what was found in the cache.
+  // Runs the prompt alone to its end; returns the number of cached tokens.
   int64_t ask(std::vector<TokenId> prompt, int64_t max_new_tokens) {
     const request::Sequence& sequence = submit(std::move(prompt), max_new_tokens);
     run();

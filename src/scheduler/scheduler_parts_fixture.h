@@ -73,7 +73,7 @@ class PartsFixture {
     return waiting.submit_all({&alone, 1}, running);
   }
 
-  // A pass over the queue, with a budget of its own.
+  // A pass over the queue with a new budget.
   std::optional<Admission::Blocked> admit(double now = 0) {
     plan.clear();
     waiting.begin_pass();

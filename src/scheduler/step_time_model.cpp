@@ -13,8 +13,8 @@ namespace heddle::scheduler {
 namespace {
 
 constexpr size_t kTerms = 3;
-constexpr double kSingular = 1e-9;    // of pivots, where the diagonal is about 1
-constexpr double kSameError = 1e-12;  // of squares of relative errors
+constexpr double kSingular = 1e-9;    // smallest pivot, for a diagonal of about 1
+constexpr double kSameError = 1e-12;  // difference of squared relative errors
 
 using Vector = std::array<double, kTerms>;
 using Matrix = std::array<Vector, kTerms>;
@@ -28,7 +28,7 @@ bool solve(Matrix a, Vector b, unsigned used, Vector& x) {
   for (size_t term = 0; term < kTerms; ++term) {
     if ((used >> term & 1u) != 0) terms[count++] = term;
   }
-  // The matrix is symmetric and positive, so that its own order of pivots will do.
+  // The matrix is symmetric and positive definite, so that no pivoting is needed.
   for (size_t i = 0; i < count; ++i) {
     const size_t pivot = terms[i];
     if (a[pivot][pivot] < kSingular) return false;
@@ -67,8 +67,8 @@ void StepTimeModel::add(const StepWork& work, bool prefills, double seconds) {
 
 void StepTimeModel::fit() {
   knows_prefill_ = prefill_.count > 0;
-  // A step's equation is divided by its seconds, and a term by its largest value, so that what is
-  // summed up is of the size of 1.
+  // A step's equation is divided by its seconds, and a term by its largest value, so that the
+  // summands are about 1.
   Vector scale{};
   const auto each_step = [this](const auto& visit) {
     for (const Memory* memory : {&prefill_, &decode_}) {

@@ -46,7 +46,7 @@ class StepTimeModel {
   // The time that `num_tokens` more with `context_tokens` before them add to a step.
   [[nodiscard]] double added_seconds(int64_t num_tokens, int64_t context_tokens) const;
 
-  // How many may be added within so many seconds, at most `most`.
+  // How many tokens can be added within `seconds`, at most `most`.
   [[nodiscard]] int64_t tokens_within(double seconds, int64_t context_tokens, int64_t most) const;
 
  private:

@@ -85,7 +85,7 @@ void StreamDrafts::propose(std::span<RunningSequence* const> streams, int64_t mo
     parent_ranges_.resize(streams.size());
   }
   if (options_.max_made == 0 || !has_drafter) last_depth_ = deepest;
-  int64_t rows = options_.max_rows;  // of streams with drafts, the one before them included
+  int64_t rows = options_.max_rows;  // left for streams with drafts, including earlier ones
   for (size_t i = 0; i < streams.size(); ++i) {
     const int64_t most = std::min(most_rows, std::max<int64_t>(rows - 1, 0));
     request::PlanRange& range = ranges_[i];
@@ -122,8 +122,8 @@ void StreamDrafts::force(const RunningSequence& running, size_t stream, int64_t 
   forced_[stream] = 1;
 }
 
-// As many as pay where every stream has what it may. Branches of a tree are rows of the network,
-// too.
+// As many drafts as pay off if every stream has as many as allowed. Branches of a tree are rows of
+// the network, too.
 void StreamDrafts::want(std::span<RunningSequence* const> streams) {
   weigh_wanted(streams);
   last_depth_ = wanted_depth();

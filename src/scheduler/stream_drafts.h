@@ -40,7 +40,7 @@
 namespace heddle::scheduler {
 
 struct StreamDraftsOptions {
-  int64_t max_drafts = 0;  // of one stream in one step
+  int64_t max_drafts = 0;  // per stream and step
   int64_t max_rows = 0;    // StepLimits::max_draft_rows
   bool adapts = true;      // only as many as pay (speculative/draft_cost.h); false: all
   int64_t max_made = 0;    // StepLimits::max_made_drafts; not 0: the runner makes all drafts
@@ -54,11 +54,11 @@ class StreamDrafts {
                const speculative::DraftCost& cost, const speculative::DraftOdds& odds)
       : drafter_(std::move(drafter)), options_(options), cost_(&cost), odds_(&odds) {}
 
-  // Decides on drafts for the streams of the next step, which take at most `most_rows` rows beside
-  // one for each stream. The forms of their answers stay as they are.
+  // Decides on drafts for the streams of the next step, which take at most `most_rows` rows besides
+  // one per stream. Does not change the state of their grammars.
   void propose(std::span<RunningSequence* const> streams, int64_t most_rows);
 
-  // Of the stream at this index of propose(). Valid until the next propose().
+  // Drafts of the stream with this index in propose(). Valid until the next propose().
   [[nodiscard]] std::span<const TokenId> of(size_t stream) const;
 
   // The drafts that those of() follow, as request::PlannedSequence::draft_parents; empty: a chain.
@@ -69,14 +69,14 @@ class StreamDrafts {
     return stream < forced_.size() && forced_[stream] != 0;
   }
 
-  // How many drafts the runner is to make behind the draws of that stream.
+  // Number of drafts that the runner makes after the stream's draws.
   [[nodiscard]] int64_t wanted(size_t stream) const;
 
-  // And behind those of prompts, which begin to decode beside these streams.
+  // The same for prompts that begin to decode next to these streams.
   [[nodiscard]] int64_t wanted_behind_prompts(std::span<RunningSequence* const> streams);
 
-  // Whether prompts go through the network that drafts: drafts behind them may pay, and one stream
-  // more would have some.
+  // Whether prompts go through the draft network: their drafts may pay off, and one more stream
+  // would have some.
   [[nodiscard]] bool follows_prompts(std::span<RunningSequence* const> streams);
 
   // Whether the next step is to be planned when the one in flight has ended: some of `running` have
@@ -102,16 +102,16 @@ class StreamDrafts {
   StreamDraftsOptions options_;
   const speculative::DraftCost* cost_;
   const speculative::DraftOdds* odds_;
-  std::vector<request::PlanRange> ranges_;               // of tokens_, by stream
-  std::vector<request::PlanRange> parent_ranges_;        // of parents_, likewise
+  std::vector<request::PlanRange> ranges_;               // by stream, in tokens_
+  std::vector<request::PlanRange> parent_ranges_;        // by stream, in parents_
   std::vector<char> forced_;                             // by stream
-  std::vector<TokenId> tokens_;                          // all that was proposed
-  std::vector<int32_t> parents_;                         // of what are no chains
+  std::vector<TokenId> tokens_;                          // all proposed drafts
+  std::vector<int32_t> parents_;                         // for trees
   speculative::Drafts proposed_;                         // for one stream
   std::vector<speculative::DraftCost::Stream> weighed_;  // by stream
   std::vector<int64_t> wanted_;                          // by stream
-  int64_t last_depth_ = 0;  // of the last step: how many were wanted, or verified of a drafter's
-  std::vector<RunningSequence*> streams_;  // of waits_for()
+  int64_t last_depth_ = 0;  // depth in the last step: drafts wanted, or a drafter's drafts verified
+  std::vector<RunningSequence*> streams_;  // scratch of waits_for()
 };
 
 }  // namespace heddle::scheduler

@@ -229,7 +229,7 @@ void WaitingQueue::order(const RunningSet& running, const ServiceRates& rates, d
   const bool stays = std::ranges::all_of(entries_, [&place](const QueueEntry& entry) {
     return static_cast<size_t>(entry.index) == place++;
   });
-  if (stays) return;  // as with fcfs in most passes
+  if (stays) return;  // the usual case with fcfs
   sorted_.clear();
   for (const QueueEntry& entry : entries_) {
     sorted_.push_back(waiting_[static_cast<size_t>(entry.index)]);

@@ -45,22 +45,22 @@ struct WaitingQueueOptions {
   SchedulingOptions scheduling;
   int32_t max_queued = 1024;  // waiting sequences that never ran, beside those that get a batch
                               // slot in the next step
-  uint64_t random_seed = 0;   // of the policy `random`
+  uint64_t random_seed = 0;   // for the policy `random`
 };
 
 struct WaitingSequence {
   request::Sequence* sequence = nullptr;
-  bool returned = false;       // ran before
-  bool without_cache = false;  // starts without the cache, this once
+  bool returned = false;       // retracted or preempted before
+  bool without_cache = false;  // ignores the cache the next time it starts
   int32_t tenant = 0;
   int64_t urgency = 0;       // base
-  uint64_t match_epoch = 0;  // of the tree when it was matched; 0: never
+  uint64_t match_epoch = 0;  // the tree's epoch when it was matched; 0: never
   int64_t matched_tokens = 0;
-  const void* match_node = nullptr;  // of this pass
-  double deferred_since = -1;        // when it began to wait for a leader; negative: not yet
-  int64_t leader_tokens = 0;         // planned of the leader when it last moved
-  double leader_moved_at = 0;        // seconds, once the wait began
-  bool short_of_room = false;        // the last pass had no batch slot, memory or tokens for it
+  const void* match_node = nullptr;  // set in this pass
+  double deferred_since = -1;  // when it began to wait for a leader; negative: it does not wait
+  int64_t leader_tokens = 0;   // the leader's planned tokens when it last advanced
+  double leader_moved_at = 0;  // seconds, once the wait began
+  bool short_of_room = false;  // the last pass had no batch slot, memory or tokens for it
   int64_t prefilled_at_arrival = 0;  // RunningSet::prefilled_tokens()
 };
 
