@@ -16,15 +16,15 @@ constexpr double kEach = 0.25;
 constexpr int64_t kTries = 2;  // measured steps after which a ratio is known
 // Factor on the expected extra cost of a size that was never measured.
 constexpr double kUnmeasured = 0.85;
-constexpr double kNewShare = 0.25;        // weight of a new time in the moving average
-constexpr double kMostTimes = 2;          // a time counts as at most this multiple of the known one
-constexpr double kMostTimesExpected = 4;  // the same where only an expected one is known
-constexpr double kLeastGain = 1.05;       // below it drafts are not worth their noise
-// Factor on the rate of the current depth: another has to be clearly better.
+constexpr double kNewShare = 0.25;  // weight of a new time in the moving average
+constexpr double kMostTimes = 2;    // a measured time is clipped to this multiple of the known time
+constexpr double kMostTimesExpected = 4;  // the same if only an expected time is known
+constexpr double kLeastGain = 1.05;       // with less gain, drafts are not worth the noise
+// Factor on the current depth's rate: another depth must be clearly better.
 constexpr double kStay = 1.04;
-// With full credit, how much the rate that drafts must reach is lowered.
+// With full credit, drafts may be this much slower than required.
 constexpr double kDaring = 0.15;
-// Depths that are compared: each further one is worth less.
+// Depths to compare: each further one gains less.
 constexpr std::array<int64_t, 11> kDepths = {1, 2, 3, 5, 7, 11, 15, 23, 31, 47, 63};
 
 // Beside a plain step.
@@ -36,7 +36,7 @@ double drafts_of_a_stream(int64_t num_streams, int64_t num_rows) {
 
 }  // namespace
 
-// 1 to 8 each have their own, then two to an octave.
+// 1 to 8 have a class each, larger counts two per octave.
 size_t DraftCost::class_of(int64_t count) {
   const auto value = static_cast<uint64_t>(std::max<int64_t>(count, 1));
   if (value <= 8) return static_cast<size_t>(value - 1);
@@ -138,8 +138,8 @@ double DraftCost::most_tried(size_t measured) const {
   return 2 * most + 1;
 }
 
-// The measured extra cost of so many drafts over the expected one, interpolated between the nearest
-// numbers of drafts that were measured.
+// The measured extra cost of `drafts` drafts divided by the expected one, interpolated between the
+// nearest measured numbers.
 double DraftCost::dearness(size_t streams, double drafts) const {
   const Ratio* below = nullptr;
   const Ratio* above = nullptr;

@@ -70,18 +70,18 @@ class DraftCost {
   [[nodiscard]] int64_t best_depth(std::span<const Stream> streams, const DraftOdds& odds,
                                    int64_t max_rows, int64_t depth_before = 0) const;
 
-  // Whether it is time for a step with drafts of so many streams: there is no debt, and no plain
+  // Whether a step with drafts may run for `num_streams` streams: there is no debt, and no plain
   // step is due.
   [[nodiscard]] bool may_draft(int64_t num_streams) const;
 
-  // Seconds of a plain step of so many streams; 0: not known yet.
+  // Seconds of a plain step with `num_streams` streams; 0: not known yet.
   [[nodiscard]] double plain_seconds(int64_t num_streams) const;
 
-  // The duration of a step of so many streams and rows, in plain steps of so many streams: as
-  // measured, or as expected.
+  // The duration of a step with these streams and rows, divided by a plain step's: measured, or
+  // else expected.
   [[nodiscard]] double ratio(int64_t num_streams, int64_t num_rows) const;
 
-  // Plain steps that drafts of so many streams gained, within limits; negative: in debt.
+  // Plain steps that drafts saved with `num_streams` streams, within limits; negative: debt.
   [[nodiscard]] double credit(int64_t num_streams) const {
     return plain_[class_of(num_streams)].credit;
   }

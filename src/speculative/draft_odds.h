@@ -22,7 +22,7 @@ class DraftOdds {
 
   // Accepted drafts of a stream, compared with those of all streams at the same positions.
   struct AcceptanceTrend {
-    double accepted = 0;  // faded, as the next
+    double accepted = 0;  // decayed, like `expected`
     double expected = 0;  // to be accepted
 
     // 1: as much as those of others.
@@ -43,7 +43,7 @@ class DraftOdds {
   // The probability that the draft at this position, from 0, is accepted where all before it were.
   [[nodiscard]] double chance(int64_t position, double trend) const;
 
-  // The tokens that a stream of this trend gets from a step with so many drafts.
+  // The expected tokens per step with `num_drafts` drafts, for a stream of this trend.
   [[nodiscard]] double expected_tokens(int64_t num_drafts, double trend) const;
 
  private:

@@ -34,7 +34,7 @@ void NgramDrafter::judge(const request::Sequence& sequence, Text& text) {
   // Parents come before their children: one pass goes down the branch that came.
   int32_t last = -1;
   int64_t depth = 0;
-  bool ends = true;  // nothing was drafted behind `last`
+  bool ends = true;  // no draft follows `last`
   for (int32_t i = 0; i < std::ssize(proposed.tokens); ++i) {
     if (parent_of(proposed, i) != last) continue;
     ends = false;

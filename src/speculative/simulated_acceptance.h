@@ -14,12 +14,12 @@ namespace heddle::speculative {
 
 class SimulatedAcceptance {
  public:
-  // `mean`: tokens that a sequence gets from a step, with the one behind its drafts: 1 or more.
+  // `mean`: tokens per step and sequence, including the one after the drafts: 1 or more.
   explicit SimulatedAcceptance(double mean)
       : sure_(std::floor(mean - 1)), odds_(mean - 1 - sure_) {}
 
-  // Whether the draft `depth` places behind the next token holds, 0 the first one, if all before it
-  // did. `position`: of the next token.
+  // Whether the draft `depth` positions after the next token is accepted, 0 the first one, given
+  // that all before it were. `position`: of the next token.
   [[nodiscard]] bool holds(int64_t sequence_id, int64_t position, int64_t depth) const {
     const auto place = static_cast<double>(depth);
     return place < sure_ || (place == sure_ && coin(sequence_id, position) < odds_);

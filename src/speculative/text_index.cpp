@@ -35,7 +35,7 @@ void TextIndex::append(TokenId token) {
   link(position);
 }
 
-// Nothing has been forgotten so far: the ring is full for the first time.
+// Nothing has been overwritten yet: the ring is full for the first time.
 void TextIndex::grow() {
   const size_t size = 2 * tokens_.size();
   tokens_.resize(size);

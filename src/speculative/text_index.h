@@ -26,7 +26,7 @@ class TextIndex {
   // Remembers at least the last `num_tokens` tokens. Takes memory as it needs it.
   explicit TextIndex(int64_t num_tokens);
 
-  // The text goes on with this token, which is not negative.
+  // Appends a token, which is >= 0, to the text.
   void append(TokenId token);
 
   // The next tokens are of another text: no match spans both, nor does what follows a match.
@@ -35,7 +35,7 @@ class TextIndex {
   // A place where the last tokens of a text occurred.
   struct Match {
     int64_t length = 0;  // how many tokens, at most kMaxMatch; 0: less than kMinMatch
-    int64_t next = 0;    // the position behind them, for following()
+    int64_t next = 0;    // position after the match, for following()
   };
 
   // Finds places where an end of `tokens` occurred before and continues with a different token

@@ -40,7 +40,7 @@ struct TreeShape {
     return topk + int64_t{num_steps - 1} * topk * topk;
   }
 
-  // Branches that the network goes on from, of all levels together.
+  // Branches that the network extends, in all levels.
   [[nodiscard]] int64_t num_branches() const { return int64_t{num_steps - 1} * topk; }
 };
 
@@ -58,7 +58,7 @@ class TreeGrowth {
   // The branches that the next level continues: at most topk.
   [[nodiscard]] std::span<const Branch> branches() const { return branches_; }
 
-  // The next level: topk candidates behind each branch, in the order of branches().
+  // The next level: topk candidates after each branch, in the order of branches().
   void add_level(std::span<const Candidate> top);
 
   // Replaces `drafts` by the best `count` candidates of all levels, or all there are.
