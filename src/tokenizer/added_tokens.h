@@ -25,11 +25,11 @@ namespace heddle::tokenizer {
 struct AddedToken {
   TokenId id = 0;
   std::string content;
-  bool single_word = false;  // not beside a letter or digit
-  bool lstrip = false;       // takes the white space before it
-  bool rstrip = false;       // takes the white space after it
-  bool normalized = false;   // looked for in the normalised text instead of the raw one
-  bool special = false;      // control, not content: skip_special_tokens leaves it out
+  bool single_word = false;  // not next to a letter or digit
+  bool lstrip = false;       // includes the white space before it
+  bool rstrip = false;       // includes the white space after it
+  bool normalized = false;   // matched in the normalised text, not the raw one
+  bool special = false;      // control token: skip_special_tokens omits it
 };
 
 class AddedTokens {

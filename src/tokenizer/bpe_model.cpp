@@ -22,8 +22,8 @@ BpeModel::BpeModel(Vocabulary vocabulary, MergeTable merges, BpeSettings setting
   set_bound();
 }
 
-// A byte that the model does not know may cost nothing, so that there is no bound. A fallback token
-// is written with more bytes than the one it stands for.
+// An unknown byte may produce no token, so that there is no bound. A fallback token's spelling is
+// longer than its byte.
 void BpeModel::set_bound() {
   const bool knows_every_byte =
       (settings_.byte_level || settings_.byte_fallback) &&

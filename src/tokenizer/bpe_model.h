@@ -62,7 +62,7 @@ class BpeModel {
   [[nodiscard]] std::string spelling(TokenId id) const;
   [[nodiscard]] std::optional<TokenId> find_spelling(std::string_view spelling) const;
 
-  // The byte that a byte-fallback token stands for.
+  // The byte of a byte-fallback token.
   [[nodiscard]] std::optional<char> byte_of_token(TokenId id) const;
 
  private:
@@ -99,7 +99,7 @@ class BpeBuilder {
   // Error: kDataLoss for an id out of range, or an id or a spelling that comes twice.
   Status add_token(std::string_view spelling, int64_t id);
 
-  // The same for a byte-level token that the file has as plain bytes.
+  // The same for a byte-level token stored as plain bytes.
   Status add_bytes(std::string_view bytes, int64_t id);
 
   // For files that rank tokens instead of merges, by their ids: adds every merge that makes a

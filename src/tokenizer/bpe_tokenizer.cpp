@@ -231,7 +231,7 @@ bool BpeTokenizer::encode_raw(std::string_view text, bool at_text_start, bool pa
       [&](TokenId id) { return encoding.add(id); });
 }
 
-// A single word may be the whole text: the bound tells whether it can fit before it is merged.
+// One word may be the whole text: the bound shows whether it can fit before merging.
 bool BpeTokenizer::encode_piece(std::string_view piece, Scratch& scratch,
                                 Encoding& encoding) const {
   if (encoding.poll.cancelled_after(piece.size())) return false;

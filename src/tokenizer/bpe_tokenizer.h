@@ -27,7 +27,7 @@ struct BpeTokenizerParts {
   BpeModel model;
   std::vector<AddedToken> listed_tokens;  // added tokens that count before the configuration's
   std::string_view listed_in;             // the name of their file, of static lifetime
-  AddedTokens added_tokens;               // made from them by create()
+  AddedTokens added_tokens;               // built by create() from the list above
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
   TokenDecoder decoder;

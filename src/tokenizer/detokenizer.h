@@ -17,8 +17,7 @@ namespace heddle::tokenizer {
 
 struct DetokenizeOptions {
   bool skip_special_tokens = true;
-  // False when the tokens go on from earlier text: a SentencePiece word keeps its leading space
-  // then.
+  // False if the tokens continue earlier text: a SentencePiece word then keeps its leading space.
   bool at_text_start = true;
 };
 

@@ -25,7 +25,7 @@
 
 namespace heddle::tokenizer {
 
-// Roles, and what stands around a text: what tokenizer_config.json says in the hub. Error:
+// Roles, and tokens around a text: the contents of the hub's tokenizer_config.json. Error:
 // kDataLoss, naming the key, for an id without a token.
 [[nodiscard]] Result<TokenizerConfig> gguf_tokenizer_config(
     const checkpoint::GgufMetadata& metadata);
@@ -49,12 +49,12 @@ struct GgufSentencePiece {
 [[nodiscard]] Result<std::unique_ptr<Tokenizer>> make_gguf_tokenizer(
     const checkpoint::GgufMetadata& metadata);
 
-// The same of the model whose first file is `path`. Error: as above, with the file's name.
+// The tokenizer of the model whose first file is `path`. Error: as above, with the file's name.
 [[nodiscard]] Result<std::unique_ptr<Tokenizer>> load_gguf_tokenizer(
     const std::filesystem::path& path);
 
-// tokenizer.chat_template as "default", and those with names of their own
-// (tokenizer.chat_template.NAME). Empty where there is none.
+// tokenizer.chat_template as "default", and the named ones (tokenizer.chat_template.NAME). May be
+// empty.
 [[nodiscard]] Result<std::vector<std::pair<std::string, std::string>>> gguf_chat_templates(
     const checkpoint::GgufMetadata& metadata);
 

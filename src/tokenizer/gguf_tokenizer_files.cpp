@@ -32,7 +32,7 @@ ordered_json byte_level_json() {
           {"use_regex", false}};
 }
 
-// The token in front of every text, and the one behind it.
+// The tokens before and after every text.
 ordered_json around_json(const std::optional<std::string>& front,
                          const std::optional<std::string>& back, const GgufVocabulary& vocabulary) {
   ordered_json single = ordered_json::array(), tokens = ordered_json::object();

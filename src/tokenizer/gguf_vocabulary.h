@@ -29,13 +29,13 @@ struct GgufWordSplit {
   bool ranks_tokens = false;   // a file without merges ranks tokens by their ids
 };
 
-// Error: kUnimplemented for a name that is not served, listing those that are, and for a file
-// without one.
+// Error: kUnimplemented for an unsupported name, listing the supported ones, and for a file without
+// a name.
 [[nodiscard]] Result<GgufWordSplit> find_gguf_word_split(const checkpoint::GgufMetadata& metadata);
 
-// All lists of a vocabulary, as long as each other.
+// A vocabulary's lists, all of the same length.
 struct GgufVocabulary {
-  // Kinds of tokens. SentencePiece has the same numbers.
+  // Kinds of tokens, numbered as in SentencePiece.
   enum Kind : int64_t {
     kNormal = 1,
     kUnknown = 2,
@@ -52,7 +52,7 @@ struct GgufVocabulary {
     return kinds[id] == kUnused || tokens[id] == fmt::format("[PAD{}]", id);
   }
 
-  // A token that is looked for in texts as it is, and is no part of merges.
+  // A token that is matched literally in texts and takes no part in merges.
   [[nodiscard]] bool is_added(size_t id) const {
     return kinds[id] == kControl || kinds[id] == kUserDefined || kinds[id] == kUnknown;
   }

@@ -67,7 +67,7 @@ size_t ascii_prefix(std::string_view text) {
   return i;
 }
 
-// The bytes at the front that no form changes and that do not combine with what is before them.
+// The leading bytes that no form changes and that do not combine with earlier ones.
 size_t inert_prefix(std::string_view text, NormalForm form) {
   size_t i = ascii_prefix(text);
   while (form == NormalForm::kNfc && i < text.size()) {
@@ -180,7 +180,7 @@ class FormWriter {
     for (const auto mark : unsorted) marks[begin_of_class[combining_class(mark)]++] = mark;
   }
 
-  // Shows what is new once it has `min_bytes`.
+  // Emits new text once it has `min_bytes`.
   bool show(size_t min_bytes) {
     if (!on_part_ || out_.size() < shown_ + min_bytes) return true;
     const std::string_view part = std::string_view(out_).substr(shown_);

@@ -63,7 +63,7 @@ struct StripStep {  // white space
   bool right = true;
 };
 
-struct StripAccentsStep {};  // drops combining marks; stands behind NFD
+struct StripAccentsStep {};  // drops combining marks; follows NFD
 
 using NormalizerStep =
     std::variant<NormalForm, PrependStep, ReplaceStep, LowercaseStep, StripStep, StripAccentsStep>;

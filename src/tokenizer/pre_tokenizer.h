@@ -50,10 +50,9 @@ using PreTokenizerStep = std::variant<SplitStep, PrefixSpaceStep, MetaspaceStep>
 
 class PreTokenizer {
  public:
-  using PieceFunction =
-      std::function<bool(std::string_view piece)>;  // false: the rest is not needed
+  using PieceFunction = std::function<bool(std::string_view piece)>;  // returns false to stop
 
-  // Pieces nest as deep as there are steps.
+  // Limit of steps, and so of the nesting of pieces.
   static constexpr size_t kMaxSteps = 64;
 
   template <typename Step>

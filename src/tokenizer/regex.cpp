@@ -27,7 +27,7 @@ constexpr size_t kMaxJitStackBytes = 8 << 20;
 // text; a pattern that needs more is exponential in it.
 constexpr uint32_t kMatchLimit = 2'000'000'000;
 constexpr uint32_t kHeapLimitKib = 64 << 10;
-constexpr size_t kMaxShownBytes = 1000;  // of a pattern in a message
+constexpr size_t kMaxShownBytes = 1000;  // longest pattern shown in a message
 
 struct FreeCompileContext {
   void operator()(pcre2_compile_context* context) const { pcre2_compile_context_free(context); }
@@ -261,7 +261,7 @@ SetText read_set(std::string_view text) {
     } else if (text[at] == '[') {
       ++depth;
       if (text.substr(at + 1, 1) == "^") ++at;
-      if (depth == 1 && text.substr(at + 1, 1) == "]") ++at;  // a bracket that comes first
+      if (depth == 1 && text.substr(at + 1, 1) == "]") ++at;  // a leading bracket is literal
     } else if (text[at] == ']') {
       if (--depth > 0) continue;
       set.operands.push_back(text.substr(begin, at - begin));
@@ -379,7 +379,7 @@ class Respeller {
     const SetText set = read_set(pattern_.substr(at_));
     if (set.operands.size() > 1 && set.size > 0) return copy_intersection(set);
     size_t depth = 0;
-    size_t members = 0;  // offset in out_ where they start
+    size_t members = 0;  // where they start in out_
     do {
       const char c = pattern_[at_];
       if (const size_t end = depth > 0 ? class_ends_.find(pattern_, at_) : 0; end > 0) {
@@ -435,12 +435,12 @@ class Respeller {
     return ok_status();
   }
 
-  // {n,m}, and the '+' behind it that repeats once more instead of making it possessive.
+  // {n,m}, and a following '+' that repeats once more instead of making it possessive.
   void copy_interval() {
     const size_t end = pattern_.find_first_not_of("0123456789,", at_ + 1);
     if (end == std::string_view::npos || pattern_[end] != '}' || end == at_ + 1) {
       atom_ = out_.size();
-      copy(1);  // a brace that is only itself
+      copy(1);  // a literal brace
       return;
     }
     if (pattern_[at_ + 1] == ',') {  // {,m} counts from 0
@@ -460,12 +460,12 @@ class Respeller {
   }
 
   std::string_view pattern_;
-  bool is_operand_;  // of an intersection
+  bool is_operand_;  // an intersection's operand
   size_t at_ = 0;
   ClassEnds class_ends_;
   std::string out_;
-  size_t atom_ = 0;             // offset in out_ where the last repeatable item starts
-  std::vector<size_t> groups_;  // offsets in out_ where the open groups start
+  size_t atom_ = 0;             // where the last repeatable item starts in out_
+  std::vector<size_t> groups_;  // where the open groups start in out_
 };
 
 }  // namespace

@@ -74,8 +74,8 @@ constexpr int kMaxKeyBytes = 256;
 constexpr size_t kMaxReplacementBytes = 256;
 
 // A double-array trie as Darts-clone writes it, 32-bit units in the machine's order:
-// github.com/s-yata/darts-clone. From a unit at i the way goes on at i ^ offset, its base: the unit
-// for a byte c is at base ^ c and labelled c, and the value of a unit with a leaf is at its base.
+// github.com/s-yata/darts-clone. The base of unit i is i ^ offset: the child for byte c is at base
+// ^ c with label c, and the value of a unit with a leaf is at its base.
 class Trie {
  public:
   explicit Trie(std::string_view units) : units_(units) {}

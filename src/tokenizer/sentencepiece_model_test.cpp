@@ -34,7 +34,7 @@ std::string message_of(const std::string& model) {
   return check_sentencepiece_model(model).message();
 }
 
-// The table of the golden model that has one: its size, 256 units, "a", "A" and "e" with an accent.
+// A character map as in the golden model: its size, 256 units, "a", "A" and "e" with an accent.
 class Charsmap : public ::testing::Test {
  protected:
   static constexpr size_t kTrieBytes = 1024;

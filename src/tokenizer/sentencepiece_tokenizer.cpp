@@ -28,7 +28,7 @@ constexpr int kNumByteTokens = 256;
 // The text that the library gets in one call: 10 to 40 ms of its work.
 constexpr size_t kRunBytes = CancellationPoll::kPollBytes;
 
-// A private-use character, which is in no vocabulary and so merges with nothing: text behind it is
+// A private-use character, which is in no vocabulary and so merges with nothing: text after it is
 // encoded as if it were not at the start.
 constexpr std::string_view kSentinel = "\xEE\x80\x80";  // U+E000
 
@@ -52,7 +52,7 @@ class CutFinder {
     pairs_.erase(std::unique(pairs_.begin(), pairs_.end()), pairs_.end());
   }
 
-  // The first cut at or behind byte `from`, or the end of `text`.
+  // The first cut at or after byte `from`, or the end of `text`.
   [[nodiscard]] size_t find(std::string_view text, size_t from) const {
     size_t i = 0;
     for (i = from; i < text.size(); ++i) {

@@ -176,7 +176,7 @@ TEST(SentencePiece, AnUpperLimitRefusesNoTextOfLlama2ThatFits) {
   expect_exact_limits(**tokenizer);
 }
 
-// The library needs more than a second for a megabyte; a refused text is never handed to it.
+// The library needs over a second per megabyte, so that long texts are refused first.
 TEST(SentencePiece, AnUpperLimitEndsTheWork) {
   const auto tokenizer = make_tiny({.add_bos_token = false});
   std::string text = "red</s>";

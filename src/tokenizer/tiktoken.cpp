@@ -20,7 +20,7 @@ namespace heddle::tokenizer {
 namespace {
 
 constexpr std::string_view kTiktokenFile = "tiktoken.model";
-constexpr TokenId kNumReserved = 256;  // of TikTokenTokenizer
+constexpr TokenId kNumReserved = 256;  // as in TikTokenTokenizer
 // The longest tokens of published files have 128 bytes. The cost of a token grows with the square
 // of its length.
 constexpr size_t kMaxTokenBytes = 1024;

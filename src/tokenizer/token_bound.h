@@ -32,8 +32,7 @@ class TokenBound {
   // False: no tokens are known, and min_tokens() is always 0.
   [[nodiscard]] bool is_finished() const { return shares_[0] != 0; }
 
-  // Cost: O(bytes), a small part of the time that merging takes. Never too large: a sum beyond 2^64
-  // shares begins again at 0.
+  // Cost: O(bytes), much less than merging. Never too large: a sum beyond 2^64 shares wraps around.
   [[nodiscard]] size_t min_tokens(std::string_view text) const {
     return whole_tokens(shares(text));
   }

@@ -80,7 +80,7 @@ class Tokenizer {
   // speaks of is still there.
   virtual void append_token_bytes(TokenId id, bool skip_special_tokens, std::string& out) const = 0;
 
-  // True when the first space of a decoded text stands for nothing (SentencePiece puts it there).
+  // Whether decoding drops a text's first space, which SentencePiece adds.
   [[nodiscard]] virtual bool strips_leading_space() const = 0;
 
   // Tokens as the vocabulary writes them ("Ġworld", "<|im_end|>").

@@ -25,7 +25,7 @@ struct TokenizerConfig {
   std::optional<bool> add_bos_token;
   std::optional<bool> add_eos_token;
   bool add_prefix_space = false;
-  // SentencePiece: text behind a special token gets a leading space like the first text does.
+  // SentencePiece: text after a special token gets a leading space, as the first text does.
   bool legacy = true;
   std::vector<AddedToken> added_tokens;  // added_tokens_decoder, one entry an id
   bool has_decoder = false;              // whether there is an added_tokens_decoder
@@ -44,10 +44,9 @@ struct TokenizerConfig {
   std::vector<std::string> notes;
 };
 
-// `special_tokens_map` is the text of that file, empty without one. As in transformers, what it
-// says replaces the roles of the other file where that has no added_tokens_decoder; otherwise it is
-// not used, and what is wrong with it is a note. Error: kDataLoss naming the key, and the file
-// where it is the map's.
+// `special_tokens_map` is the text of that file, or empty. As in transformers, it overrides the
+// other file's roles if that has no added_tokens_decoder; otherwise it is not used, and errors in
+// it become notes. Error: kDataLoss naming the key, and the file if it is the map.
 [[nodiscard]] Result<TokenizerConfig> parse_tokenizer_config(
     std::string_view json, std::string_view special_tokens_map = {});
 
@@ -60,9 +59,8 @@ struct TokenizerConfig {
 [[nodiscard]] Status load_added_tokens(const std::filesystem::path& model_dir,
                                        TokenizerConfig& config);
 
-// The special tokens that are not among the added tokens, with their ids in the vocabulary. As in
-// transformers those that it lacks get ids of their own, from `first_id` on or after the added
-// tokens; a line of the log names each.
+// Special tokens that are not added tokens, with their vocabulary ids. As in transformers, missing
+// ones get new ids from `first_id` on or after the added tokens; each is logged.
 [[nodiscard]] std::vector<AddedToken> unlisted_special_tokens(
     const TokenizerConfig& config,
     const std::function<std::optional<TokenId>(const std::string&)>& id_of, TokenId first_id);
@@ -72,8 +70,7 @@ struct TokenizerConfig {
 // file_exists() (core/file_presence.h).
 [[nodiscard]] Result<TokenizerConfig> load_tokenizer_config(const std::filesystem::path& model_dir);
 
-// Looks the configured roles up; a role whose token the vocabulary lacks is left out with a
-// warning.
+// Looks up the configured roles; a role whose token the vocabulary lacks is omitted with a warning.
 [[nodiscard]] SpecialRoles resolve_roles(const TokenizerConfig& config, const Tokenizer& tokenizer);
 
 }  // namespace heddle::tokenizer

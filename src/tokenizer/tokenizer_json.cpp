@@ -16,7 +16,7 @@ namespace {
 
 using simdjson::SUCCESS;
 
-// A merge is "left right" or ["left", "right"].
+// Adds a merge, "left right" or ["left", "right"], with errors that name its path.
 Status add_merge(const JsonValue& merge, BpeBuilder& builder) {
   if (merge.is_string()) {
     HEDDLE_ASSIGN_OR_RETURN(const std::string_view line, merge.as_string());
@@ -29,7 +29,7 @@ Status add_merge(const JsonValue& merge, BpeBuilder& builder) {
   return builder.add_merge(left, right).with_context(merge.path());
 }
 
-// The well-formed majority without the paths that add_merge() builds for its messages.
+// Fast path of add_merge() without error messages; false: add_merge() must report the error.
 bool add_merge_quickly(simdjson::dom::element merge, BpeBuilder& builder) {
   std::string_view left;
   std::string_view right;
@@ -55,7 +55,7 @@ Status add_merges(const JsonValue& merges, BpeBuilder& builder) {
   return ok_status();
 }
 
-// Options that would change what text encodes to, and that no served model uses.
+// Refuses options that change the encoding and that no served model uses.
 Status refuse_unsupported_options(const JsonValue& model) {
   for (const std::string_view key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     HEDDLE_ASSIGN_OR_RETURN(const std::string value, model.string_or(key, ""));

@@ -221,7 +221,7 @@ Result<TokenId> parse_id(const JsonValue& value) {
   return static_cast<TokenId>(id);
 }
 
-// The ids that a template's {"SpecialToken": {"id": NAME}} stands for.
+// The ids of a template's {"SpecialToken": {"id": NAME}}.
 Status append_special_token(const JsonValue& description, const JsonValue& item,
                             std::vector<TokenId>& ids) {
   HEDDLE_ASSIGN_OR_RETURN(const std::string name, item.require_string("id"));
@@ -373,7 +373,7 @@ namespace {
 
 constexpr size_t kBytesPerMemberGuess = 8;
 
-// Adds the members that `is_used` does not leave out.
+// Adds the members for which `is_used` is true.
 template <typename IsUsed>
 Status add_members(const JsonValue& vocabulary, const simdjson::dom::object& members,
                    const IsUsed& is_used, BpeBuilder& builder) {
@@ -401,7 +401,7 @@ Status add_vocabulary(const JsonValue& vocabulary, BpeBuilder& builder) {
   const auto all = [](std::string_view, size_t) { return true; };
   Status status = add_members(vocabulary, members, all, builder);
   if (status.ok()) return status;
-  // Perhaps a key that is there twice, of which the last counts.
+  // If a key occurs twice, the last one counts.
   std::unordered_map<std::string_view, size_t> last;
   size_t index = 0;
   for (const auto [spelling, value] : members) last[spelling] = index++;

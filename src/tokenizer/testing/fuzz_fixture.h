@@ -11,7 +11,7 @@
 
 namespace heddle::tokenizer::testing {
 
-// The ids of a text decode to valid UTF-8, the same piece by piece as at once.
+// The ids of a text decode to valid UTF-8, the same piecewise and whole.
 inline void encode_and_decode(const Tokenizer& tokenizer, std::string_view text) {
   const auto ids = tokenizer.encode(text);
   if (!ids.ok()) return;
