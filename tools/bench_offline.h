@@ -42,7 +42,7 @@ struct OfflineRow {
 };
 
 struct OfflineReport {
-  // Of the CPU, measured before the models with the same threads.
+  // The CPU's roofline, measured before the models with the same threads.
   std::optional<ops::Roofline> roofline;
   std::vector<OfflineRow> rows;
 };

@@ -36,8 +36,8 @@ class BenchSequences {
     bool draws = true;  // false: a part of a prompt that is not its last
   };
 
-  // Begins a step, as a server does behind the one before where that is possible, and finishes that
-  // one. A sequence goes on after its tokens and the drafts that were accepted.
+  // Begins a step, queued after the previous one where possible, and finishes that one. Sequences
+  // continue after their accepted drafts.
   Status step(std::span<const Feed> feeds);
 
   // Finishes the last step.
@@ -60,7 +60,7 @@ class BenchSequences {
   std::vector<int64_t> lengths_;  // tokens of each sequence
   std::array<request::BatchPlan, runner::kMaxStepsInFlight> plans_;  // used in turn
   size_t next_plan_ = 0;
-  const request::BatchPlan* begun_ = nullptr;  // the step that is not finished
+  const request::BatchPlan* begun_ = nullptr;  // the unfinished step
   request::StepOutput output_;
 };
 

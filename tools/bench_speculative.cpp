@@ -109,7 +109,7 @@ QuestionSet random_questions(const SpeculativeCommand& command, int64_t count,
   return set;
 }
 
-// Every question is asked once of an engine: a text that came before would be its own draft.
+// Asks an engine every question once: an earlier answer would be its own draft.
 Result<std::vector<QuestionSet>> read_sets(const SpeculativeCommand& command, int64_t num_batches,
                                            const Engine& engine) {
   const int64_t wanted = command.rounds * command.questions * num_batches;

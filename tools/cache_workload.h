@@ -17,8 +17,7 @@
 namespace heddle::tools {
 
 struct WorkloadRequest {
-  // With `follows`: what comes after that request's prompt and answer; it is sent when the answer
-  // is there.
+  // With `follows`: the text after that request's prompt and answer; sent after the answer.
   std::vector<TokenId> tokens;
   std::optional<size_t> follows;
   std::optional<size_t> after;  // an independent prompt, sent when that request is answered
@@ -56,9 +55,9 @@ Workload unique_prompts(const WorkloadShape& shape);
 // Repeats the same prompts.
 Workload repeats(const WorkloadShape& shape);
 
-// The questions asked of other servers, one after the other, to see what they compute again: a
-// prompt repeated, left halfway, cut, extended, and four at once that begin alike. Segments of 1024
-// tokens, or as many as let three of them fit the context.
+// Probes for other servers' caches: a prompt repeated, aborted halfway, cut, extended, and four
+// concurrent ones with a common prefix. Segments of 1024 tokens, or less so that three fit the
+// context.
 Workload probes(const WorkloadShape& shape);
 
 inline constexpr int64_t kProbesAtOnce = 4;
@@ -75,7 +74,7 @@ Result<std::vector<Pattern>> choose_patterns(std::string_view names, int64_t con
 struct TraceOptions {
   std::string file;
   double scale = 1;   // factor on all lengths
-  int64_t limit = 0;  // requests that are taken; 0: all
+  int64_t limit = 0;  // most requests; 0: all
 };
 
 // A Mooncake trace: a line per request, {"input_length", "output_length", "hash_ids"}, where equal

@@ -36,7 +36,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMaxShown = 2000;  // of a message, or a name, that may be a server's
+constexpr size_t kMaxShown = 2000;  // for messages and names that a server may have written
 
 constexpr std::string_view kHelp =
     "/system TEXT  start over with this system message\n"
@@ -242,8 +242,8 @@ class Conversation {
   ChatModel& model_;
   std::string system_;
   Json messages_;
-  const bool remembers_;              // from one run to the next
-  std::optional<LineEditor> editor_;  // where there is a terminal
+  const bool remembers_;              // between runs
+  std::optional<LineEditor> editor_;  // if there is a terminal
   int num_idle_interrupts_ = 0;       // Ctrl-C since one ended an answer; of the signals' thread
 };
 

@@ -91,7 +91,7 @@ Status add_settings(const std::string& path, const YAML::Node& map, bool tuning,
   return ok_status();
 }
 
-// The options that the command line gives itself.
+// The options given on the command line.
 std::set<const CLI::Option*> given_options(const CLI::App& app,
                                            const std::vector<std::string>& arguments) {
   std::set<const CLI::Option*> given;

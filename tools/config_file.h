@@ -27,7 +27,7 @@ struct FileSetting {
   std::string name;  // "served-model-name"; '_' is read as '-'
   std::string value;
   int line = 0;         // line number, from 1
-  bool tuning = false;  // stands below `tuning:`
+  bool tuning = false;  // under `tuning:`
 };
 
 // A command line with the settings of a file among its words.

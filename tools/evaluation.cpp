@@ -14,7 +14,7 @@
 namespace heddle::tools {
 namespace {
 
-// Waits for the answers of several requests at once.
+// Waits for the answers of several concurrent requests.
 class Collector {
  public:
   explicit Collector(size_t count) : answers_(count) {}
@@ -192,13 +192,12 @@ AskQuestions ask_engine(Engine& engine, const server::TextCodec& codec) {
       HEDDLE_ASSIGN_OR_RETURN(Request request,
                               evaluation_request(options, engine.model_info(), std::move(prompt)));
       if (!question.stop.empty()) request.stop.texts.push_back(question.stop);
-      // The two best logits say what is a near tie of a recorded output.
+      // The two best logits show near ties with a recorded output.
       request.return_logprobs = question.reference.has_value();
       request.top_logprobs = question.reference ? 2 : 0;
       requests.push_back(std::move(request));
     }
-    // Where all prompts fork, a cache keeps what it needs to go on. Recorded outputs were computed
-    // without one.
+    // A cache keeps a state where all prompts fork. Recorded outputs were computed without one.
     const bool is_recorded = std::ranges::any_of(
         questions, [](const Question& question) { return question.reference.has_value(); });
     const int64_t shared = is_recorded ? 0 : shared_tokens(requests);

@@ -47,7 +47,7 @@ Result<std::vector<Answer>> ask(Engine& engine, std::vector<Request> requests,
                                 const AskOptions& options);
 
 struct Question {
-  std::string messages;  // of a chat, as JSON; empty: `text` is continued
+  std::string messages;  // a chat as JSON; empty: continue `text`
   std::string text;
   std::string stop;  // text that ends the answer; empty: none
   std::optional<std::string> answer;

@@ -17,7 +17,7 @@ namespace heddle::tools {
 
 class EventQueue {
  public:
-  // `tag` tells requests apart.
+  // `tag` identifies the request.
   void push(size_t tag, RequestEvent event) HEDDLE_EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
     events_.emplace_back(tag, std::move(event));

@@ -424,7 +424,7 @@ Result<std::vector<std::string>> translated_words(
       translated.push_back(fmt::format("{}={}", word, has_value ? words[++i] : "on"));
       continue;
     }
-    // Tables of options write "True" after what is on without a value.
+    // Tables of options write "True" after flags.
     if (option != nullptr && option->kind == Kind::kFlag && equals == word.size() &&
         i + 1 < words.size() && (words[i + 1] == "True" || words[i + 1] == "False")) {
       translated.push_back(words[++i] == "True" ? word : word + "=false");

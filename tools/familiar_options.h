@@ -32,7 +32,7 @@ struct FamiliarOption {
     kWords,
     kSampling,  // the option of that name where tokens are drawn; in `heddle serve` the field
                 // `means` of --preferred-sampling-params
-    kRefused,   // `means` says what to do instead
+    kRefused,   // `means` is the remedy
   };
 
   std::string_view name;  // "--tp", "-np"
@@ -53,7 +53,7 @@ struct FamiliarOption {
     const std::vector<std::string>& words,
     const std::function<bool(const std::string&)>& has_option);
 
-// "--max-model-len is --context-length here", for one that was taken.
+// The note for an accepted option: "--max-model-len is --context-length here".
 [[nodiscard]] std::string note_on(const FamiliarOption& option);
 
 }  // namespace heddle::tools

@@ -123,10 +123,10 @@ Result<int> generate_one(const GenerateSettings& settings, Engine& engine,
   return last.finish->reason == FinishReason::kAbort && !reader_left ? kExitInterrupted : 0;
 }
 
-// A name that is mistyped is no prompt.
+// A mistyped name is not a prompt.
 bool is_batch(const std::string& prompt) { return prompt.ends_with(".jsonl"); }
 
-// A single argument is the prompt for the default model, unless it is a model's folder.
+// Treats a single argument as a prompt for the default model, unless it is a model's folder.
 Status settle_prompt(GenerateSettings& settings) {
   if (!settings.prompt.empty()) return {};
   std::string& only = settings.model.model_dir;
@@ -137,7 +137,7 @@ Status settle_prompt(GenerateSettings& settings) {
         "the model");
   }
   if (only.find('/') != std::string::npos && only.find_first_of(" \n") == std::string::npos) {
-    HEDDLE_RETURN_IF_ERROR(checkpoint::check_model_folder(only));  // a name that is mistyped
+    HEDDLE_RETURN_IF_ERROR(checkpoint::check_model_folder(only));  // reports a mistyped name
   }
   settings.prompt = std::exchange(only, {});
   return {};

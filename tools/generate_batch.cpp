@@ -45,7 +45,7 @@ class BatchRun {
         file_(file),
         progress_(static_cast<int64_t>(lines_.size())) {}
 
-  // Submits as many as may be in flight, takes an event, writes what is next in order, again.
+  // Submits up to the limit in flight, waits for an event, writes results in order, repeats.
   Result<int> run() {
     interrupts().set_handler([this](int signal, int count) {
       if (count > 1) std::_Exit(128 + signal);

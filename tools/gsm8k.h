@@ -26,7 +26,7 @@ struct Gsm8kExample {
 // Whether the file's first line has a question. False also when there is no such file.
 bool is_gsm8k(const std::filesystem::path& path);
 
-// Error: kNotFound; kDataLoss naming the line: not JSON, no question, no number behind a "####".
+// Error: kNotFound; kDataLoss naming the line: not JSON, no question, no number after a "####".
 Result<std::vector<Gsm8kExample>> read_gsm8k(const std::filesystem::path& path);
 
 // The prompt that is customary for few-shot scores, and what ends the answer to it:
@@ -35,8 +35,8 @@ Result<std::vector<Gsm8kExample>> read_gsm8k(const std::filesystem::path& path);
 std::string gsm8k_prompt(std::span<const Gsm8kExample> shots, std::string_view question);
 inline constexpr std::string_view kGsm8kStop = "Question";
 
-// The last number behind the last "####"; without one there, the last number of the text. Commas do
-// not count ("1,234"), a '-' does at the beginning of a word. None when there is no number.
+// The last number after the last "####", or else the last number of the text. Commas are ignored
+// ("1,234"); a '-' counts at the beginning of a word. Nullopt: no number.
 std::optional<double> final_number(std::string_view text);
 
 struct Gsm8kOptions {

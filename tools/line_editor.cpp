@@ -78,7 +78,7 @@ class LineEditor::Terminal {
     was_pasted_ = false;
     is_abandoned_ = false;
     el_resize(editor_);  // the window may have another size than before
-    // Keys may be there as soon as the prompt shows; libedit would do so behind it.
+    // Keys may arrive as soon as the prompt shows; libedit would prepare the terminal after it.
     el_set(editor_, EL_PREP_TERM, 1);
     write_to_terminal(kMarkPastes);
     int length = 0;
@@ -93,7 +93,7 @@ class LineEditor::Terminal {
     return line;
   }
 
-  // Of the last line: text was pasted into it; Ctrl-C gave up the message that it continues.
+  // For the last line: whether text was pasted, and whether Ctrl-C discarded its message.
   [[nodiscard]] bool was_pasted() const { return was_pasted_; }
 
   [[nodiscard]] bool is_abandoned() const { return is_abandoned_; }
@@ -182,7 +182,7 @@ class LineEditor::Terminal {
     return pasted.empty() || el_winsertstr(editor, pasted.c_str()) == 0 ? CC_REFRESH : CC_ERROR;
   }
 
-  // Ctrl-Z: the shell has the terminal as it was until the process goes on.
+  // Ctrl-Z: gives the shell its terminal settings until the process is resumed.
   static unsigned char suspend(EditLine* editor, int /*key*/) {
     of(editor).restore();
     ::kill(0, SIGTSTP);

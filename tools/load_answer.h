@@ -15,9 +15,8 @@
 
 namespace heddle::tools {
 
-// Server-sent events out of bytes that may be cut anywhere (WHATWG HTML, section 9.2). Only the
-// data of events is kept: the APIs that are measured use nothing else. Cost: every byte is looked
-// at once; holds one event.
+// Parses server-sent events from bytes cut anywhere (WHATWG HTML, section 9.2). Keeps only event
+// data: the measured APIs use nothing else. Cost: reads every byte once; holds one event.
 class SseReader {
  public:
   static constexpr size_t kMaxEventBytes = size_t{16} << 20;

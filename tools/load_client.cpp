@@ -348,8 +348,7 @@ class LoadClient::Connections {
   LoadClock::time_point start_;
   bool stopped_ = false;
 
-  // Coroutines that stop() left waiting go with it, before what they refer to; what refers to it
-  // stands behind it.
+  // Destroyed with its waiting coroutines before the members above, which they refer to.
   asio::io_context io_;
   std::vector<std::unique_ptr<Stream>> idle_;
   std::optional<asio::steady_timer> progress_timer_;

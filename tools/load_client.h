@@ -36,7 +36,7 @@ struct LoadClientOptions {
   const char* model_option = "--model";  // by which the user gives it, for messages
   std::string api_key;
   bool ignore_eos = true;
-  int64_t vocab_size = 1000;  // ids are drawn below this
+  int64_t vocab_size = 1000;  // ids are below this
   std::string extra_body;     // a JSON object, whose members replace those of the requests; or ""
   double timeout_seconds = 600;        // limit for one request
   std::optional<int64_t> concurrency;  // requests in flight at most; none: no limit
@@ -46,7 +46,7 @@ struct LoadProgress {
   int64_t done = 0;
   int64_t failed = 0;
   int64_t in_flight = 0;
-  int64_t arrivals = 0;  // texts that came
+  int64_t arrivals = 0;  // texts received
   double seconds = 0;
   double last_ttft_ms = 0;
 };
@@ -70,10 +70,10 @@ class LoadClient {
       std::span<const LoadRequest> requests,
       const std::function<void(const LoadProgress&)>& on_progress = {});
 
-  // Ends the run that is under way at once, and those to come. From any thread.
+  // Ends the current run immediately, and later ones. Thread-safe.
   void stop();
 
-  // The body of a request, as it is sent.
+  // The body of a request.
   [[nodiscard]] std::string body_of(const LoadRequest& request) const;
 
  private:

@@ -24,7 +24,7 @@ struct LoadRecord {
     int64_t tokens = 1;
   };
 
-  double scheduled = 0;                  // when it should have been sent
+  double scheduled = 0;                  // planned time of sending
   double sent = 0;                       // just before its first byte was
   double ended = 0;                      // the answer was complete, or failed
   std::vector<Arrival> arrivals;         // events with text, in order

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The report of a load test: as text for the terminal, as JSON for other programs, and as one HTML
-// file with plots that needs nothing else.
+// The report of a load test: text for the terminal, JSON for other programs, and one self-contained
+// HTML file with plots.
 //
 // Threading: free functions without state.
 #pragma once

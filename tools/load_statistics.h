@@ -54,7 +54,7 @@ Result<ServiceLevels> parse_service_levels(std::string_view text);
 
 struct FailureCount {
   int64_t count = 0;
-  std::string example;  // the first one's message
+  std::string example;  // message of the first error
 };
 
 struct LoadStatistics {

@@ -44,7 +44,7 @@ struct LoadWorkloadOptions {
   uint64_t seed = 1;
   int64_t input_tokens = 512;
   int64_t output_tokens = 128;
-  double length_ratio = 1;  // lengths are uniform between this share of them and all
+  double length_ratio = 1;  // lengths are uniform between ratio * length and length
   // Tokens that all prompts of a group begin with, in addition to input_tokens.
   int64_t prefix_tokens = 0;
   int64_t groups = 1;

@@ -11,10 +11,10 @@ namespace heddle::tools {
 std::string cpu_model();                 // "AMD EPYC ...", as the kernel names it
 std::string built_commit();              // the commit this binary was configured at, or "unknown"
 std::string utc_time(std::time_t time);  // "2026-03-01T09:30:00Z"
-std::string built_with();                // its compiler: "gcc 12.2.0"
+std::string built_with();                // compiler: "gcc 12.2.0"
 
-// The threads that --threads stands for: not more than the CPUs this process may run on, which is
-// logged. Threads beyond those would only wait for each other.
+// The number of threads for --threads: at most the CPUs that this process may use; a reduction is
+// logged. More threads would only wait for each other.
 int32_t usable_threads(int32_t threads);
 
 }  // namespace heddle::tools

@@ -163,17 +163,17 @@ void explain_familiar(const CLI::App& app, const std::vector<std::string>& argum
     const FamiliarOption* familiar = find_familiar_option(spelling_outside(inside));
     using enum FamiliarOption::Kind;
     if (familiar == nullptr || familiar->kind == kRefused) continue;
-    if (familiar->kind == kWords || familiar->kind == kSampling) continue;  // an option of its own
+    if (familiar->kind == kWords || familiar->kind == kSampling) continue;  // a separate option
     if (familiar->kind == kSpelling &&
         app.get_option_no_throw(inside) != app.get_option_no_throw(std::string(familiar->means))) {
-      continue;  // an option of its own
+      continue;  // a separate option
     }
     fmt::print(stderr, "note: {}\n", note_on(*familiar));
   }
 }
 
-// One line for each key of `tuning:` that stands among the options; a subcommand without --config
-// has no other place for it.
+// A note for each `tuning:` key among the options; a subcommand without --config has no other place
+// for it.
 void explain_tuning(const CLI::App& app, const std::vector<std::string>& words,
                     const std::vector<FileSetting>& from_file) {
   if (app.get_option_no_throw("--config") == nullptr) return;
@@ -192,7 +192,7 @@ void explain_tuning(const CLI::App& app, const std::vector<std::string>& words,
   }
 }
 
-// Examples teach faster than lists do: the footer, where they stand, comes before everything else.
+// Examples first: prints CLI11's footer, which holds them, before everything else.
 class ExamplesFirst final : public CLI::Formatter {
  public:
   ExamplesFirst() { column_width(36); }
@@ -254,7 +254,7 @@ CLI::Option* add(CLI::App& app, const std::string& names, std::vector<std::strin
 template <typename Number, typename Target>
 CLI::Option* add_number(CLI::App& app, const std::string& names, Target* target,
                         const ValueRange& range, const char* help) {
-  std::string name = names;  // the first long one
+  std::string name = names;  // the first long name
   name.erase(0, name.find("--"));
   name.erase(std::min(name.find(','), name.size()));
   auto store = [target, range, name](const std::string& text) {

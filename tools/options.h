@@ -138,7 +138,7 @@ class Options {
               const std::vector<std::string>& words, std::function<void(const std::string&)> store,
               const char* help);
 
-  // "--threads" with what it is called elsewhere: "--threads,-t". A '!' before a name is kept.
+  // "--threads" with other programs' spellings: "--threads,-t". A '!' before a name is kept.
   [[nodiscard]] std::string with_familiar_spellings(std::string_view names) const;
 
   struct Condition {

@@ -22,7 +22,7 @@ inline constexpr const char* kDeviceHelp =
 
 struct EngineSettings {
   std::string model_dir;   // the positional; empty: the default model
-  std::string model_path;  // --model-path, the same thing
+  std::string model_path;  // --model-path, an alias
   std::string chat_template;
   std::string log_level = "info";
   std::string log_format = "text";

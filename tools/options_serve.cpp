@@ -33,7 +33,7 @@ std::vector<std::string> split_names(const std::vector<std::string>& lists) {
   return names;
 }
 
-// Lists as vLLM takes them, R"(["a", "b"])", as names with commas.
+// Converts vLLM's lists, R"(["a", "b"])", to names separated by commas.
 std::vector<std::string> without_json(std::vector<std::string> lists) {
   for (std::string& list : lists) {
     if (!list.starts_with("[\"")) continue;

@@ -114,7 +114,7 @@ TEST(ServeOptionsTest, StartScriptsOfOtherServersAreTaken) {
         "--max-running-requests 64 --chunked-prefill-size 4096 --schedule-policy lpm "
         "--attention-backend fa3 --enable-metrics --enable-cache-report --trust-remote-code "
         "--host 0.0.0.0 --port 30000",
-        // With llama.cpp's short names.
+        // llama.cpp's short names.
         "-m models/heddle-tiny -c 4096 -t 2 --parallel 4 -b 512 --seed 7 --schedule-timeout 30",
         "-m models/heddle-tiny -ngl 99 -cb -fa -ctk f16 -ctv f16 --jinja --temp 0.6 --top-p 0.95 "
         "--top-k 20 --min-p 0 --repeat-penalty 1.1 --alias tiny -v --no-mmap --mlock",
@@ -260,7 +260,7 @@ constexpr Spellings kSpellings[] = {
      "--default-chat-template-kwargs",
      "{}"},
     {"--metrics-names", "sglang"},
-    // The model's and the machine's.
+    // Options of the model and the machine.
     {"--model --model-path --model-id -m -hf --hf-repo", "models/heddle-tiny"},
     {"--load-format --dtype --kv-cache-dtype --device --attention-backend "
      "--speculative-algorithm",

@@ -53,7 +53,7 @@ bool read_answer(const std::string& body, Answer& answer) {
   const std::string* text = text_at("/choices/0/message/content");
   if (text == nullptr) text = text_at("/choices/0/text");
   const bool is_empty =
-      json.contains("/choices/0/message"_json_pointer) && text == nullptr;  // it only reasoned
+      json.contains("/choices/0/message"_json_pointer) && text == nullptr;  // only reasoning
   if (text == nullptr && !is_empty) return false;
   if (text != nullptr) answer.text = *text;
   const auto count_at = [&json](const char* where) {
@@ -106,7 +106,7 @@ class ServedRun {
         : call(address, api_key, "heddle-eval", std::move(tls)) {}
 
     ServerCall call;
-    std::optional<Clock::time_point> deadline;  // of the call under way; guarded by mutex_
+    std::optional<Clock::time_point> deadline;  // deadline of the current call; guarded by mutex_
   };
 
   // Error: no thread can be started. Fewer than one for each worker do, too.
@@ -194,7 +194,7 @@ class ServedRun {
   const ServedSettings& served_;
   const std::vector<Question>& questions_;
   const EvaluationOptions& options_;
-  std::vector<Answer> answers_;  // of each question; written by the thread that asks it
+  std::vector<Answer> answers_;  // by question; written by the thread that asks it
   std::vector<std::unique_ptr<Worker>> workers_;
   std::atomic<size_t> next_ = 0;
   Mutex mutex_;

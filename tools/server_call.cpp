@@ -22,7 +22,7 @@ namespace asio = boost::asio;
 namespace http = boost::beast::http;
 using boost::system::error_code;
 
-constexpr size_t kMaxBodyBytes = 16 << 20;  // of an answer that is no stream
+constexpr size_t kMaxBodyBytes = 16 << 20;  // for answers that are not streams
 
 }  // namespace
 

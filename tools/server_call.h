@@ -26,8 +26,8 @@ std::shared_ptr<TlsContext> make_tls_context(const ServerAddress& address);
 
 struct ServerReply {
   int status = 0;
-  bool is_stream = false;  // its events were taken
-  std::string body;        // of another answer, 16 MiB of it at most
+  bool is_stream = false;  // events were received
+  std::string body;        // body of another answer, at most 16 MiB
   bool was_cancelled = false;
 };
 

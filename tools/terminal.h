@@ -20,7 +20,7 @@ inline constexpr int kExitInterrupted = 130;  // 128 + SIGINT, as in shells
 [[nodiscard]] bool stdout_is_terminal();
 [[nodiscard]] bool stderr_is_terminal();
 
-// Writes to standard output at once. False when its reader is gone.
+// Writes and flushes to standard output. False when its reader is gone.
 bool print_now(std::string_view text);
 
 // A line on standard error that redraws itself, when that is a terminal; silent otherwise.
@@ -35,7 +35,7 @@ class ProgressBar {
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
-  // `note` stands behind the bar: "512 tokens/s".
+  // `note` follows the bar: "512 tokens/s".
   void show(int64_t done, std::string_view note);
   void clear();
 
@@ -46,8 +46,8 @@ class ProgressBar {
   std::chrono::steady_clock::time_point last_drawn_;
 };
 
-// Takes over SIGINT, SIGTERM and SIGHUP for the whole process: a thread of its own waits for them,
-// so that handlers may lock and allocate. Must be made before any other thread.
+// Handles SIGINT, SIGTERM and SIGHUP for the whole process: a thread waits for them, so that
+// handlers may lock and allocate. Must be made before any other thread.
 class Interrupts {
  public:
   // `count` is 1 for the first signal of this kind since the handler was set.

@@ -12,7 +12,7 @@
 namespace heddle::tools {
 namespace {
 
-// The least and the greatest value that range and type allow; a type's end may be no double.
+// The bounds that both the range and the type allow. A type's limit need not be exact as a double.
 template <typename Number>
 Number lowest(const ValueRange& range) {
   constexpr Number kLowest = std::numeric_limits<Number>::lowest();

@@ -16,9 +16,8 @@ class WordWrap {
   // `width`: columns of the terminal; 0: there is none, and every part comes back as it is.
   explicit WordWrap(int64_t width) : width_(width) {}
 
-  // The part of the text so far that can be shown. The last word is held back until its end is
-  // known, or until it fills a line; characters of two columns (Chinese, Japanese, emoji) are words
-  // of their own.
+  // Returns the text that can be shown so far. The last word is held back until it ends or fills a
+  // line; double-width characters (Chinese, Japanese, emoji) are separate words.
   [[nodiscard]] std::string feed(std::string_view part);
 
   // The last word.
