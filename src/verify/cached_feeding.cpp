@@ -29,13 +29,13 @@ std::vector<TokenId> first_prompt(const GoldenCase& golden, const CachedFeeding&
   std::vector<TokenId> prompt(golden.ids.begin(),
                               golden.ids.begin() + static_cast<int64_t>(shared));
   for (int64_t i = 0; i < feeding.foreign_tokens; ++i) {
-    const int64_t other = golden.ids[shared] + 1 + 7 * i;  // differs at once
+    const int64_t other = golden.ids[shared] + 1 + 7 * i;  // the first token differs already
     prompt.push_back(static_cast<TokenId>(other % vocab_size));
   }
   return prompt;
 }
 
-// An engine driven by hand whose rows go to a comparison while it serves the case.
+// Serves a golden case with an engine stepped by hand and compares its rows with the reference.
 class CachedRun {
  public:
   CachedRun(runner::ForwardPass& pass, const GoldenCase& golden, std::vector<float>& first_logits)
@@ -119,7 +119,7 @@ class CachedRun {
   std::unique_ptr<engine::EngineLoop> engine_;
   int64_t num_requests_ = 0;
   bool watching_ = false;
-  bool diverged_ = false;  // a token other than the reference's was drawn
+  bool diverged_ = false;  // a drawn token differed from the reference
 };
 
 }  // namespace
@@ -134,15 +134,15 @@ std::vector<CachedFeeding> cached_feedings(const runner::ForwardPass& pass,
       {.name = "cached to a page's end", .shared_tokens = (num_tokens - 1) / kPageSize * kPageSize},
       {.name = "cached to a fork",
        .shared_tokens = fork,
-       // Ends before the grid's next point: the last state on the way lies before the fork.
+       // The foreign tokens end before the next snapshot, so the last snapshot is before the fork.
        .foreign_tokens = std::min(kMostForeignTokens, kGrid - fork % kGrid)},
       {.name = "cached to the end", .shared_tokens = num_tokens}};
   if (feedings[0].shared_tokens % kPageSize == 0) --feedings[0].shared_tokens;
   std::erase_if(feedings, [](const CachedFeeding& feeding) { return feeding.shared_tokens < 1; });
   for (CachedFeeding& feeding : feedings) {
-    // With states: the cache has one on every point of the grid, and one at the end of the first
-    // request together with the vector that logits come from. Without: a hit has whole pages and
-    // leaves at least the last token to be computed.
+    // With states the cache has a snapshot every kGrid tokens, and one at the end of the first
+    // request with its hidden vector. Without states a hit covers whole pages and leaves at least
+    // the last token to compute.
     const int64_t shared = feeding.shared_tokens;
     if (!has_states) {
       const int64_t known = std::min(shared, num_tokens - 1);

@@ -22,8 +22,8 @@ struct CachedFeeding {
   int64_t reusable_tokens = 0;  // tokens that the case must find; 0 where no state or page is kept
 };
 
-// Hits that end within a page, at its end, before the first request goes on otherwise, and at the
-// end of the case; those that the case is too short for are left out.
+// Feedings whose hits end within a page, at a page's end, where the first request diverges, and at
+// the end of the case; those that need a longer case are omitted.
 std::vector<CachedFeeding> cached_feedings(const runner::ForwardPass& pass,
                                            const GoldenCase& golden);
 

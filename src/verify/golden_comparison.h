@@ -24,8 +24,8 @@ struct CaseResult {
   double hidden_error = 0;   // as logits_error, for hidden states
   // As logits_error, against the logits of the first feeding instead of the reference.
   double plain_error = 0;
-  int64_t greedy_wrong = 0;  // tokens that differ and are no near tie
-  int64_t near_ties = 0;     // tokens that differ where the two best logits are closer than 1e-3
+  int64_t greedy_wrong = 0;  // tokens that differ, without near ties
+  int64_t near_ties = 0;     // tokens that differ although the two best logits are closer than 1e-3
   bool same_bits = true;     // logits equal those of the first feeding, bit for bit
   int64_t num_rows = 0;      // rows compared
 };
