@@ -39,7 +39,8 @@ size_t size_with_bars(std::string_view text, size_t size) {
 }
 
 // A mark within a header, where no text stands: its bars or its bracket may be missing, and a mark
-// of a word that means nothing counts as one between two words.
+// of a word that means nothing counts as one between two words, as does a closing tag, unless it
+// begins the message.
 FoundMark header_mark_at(std::string_view text) {
   if (text.starts_with('|')) {  // without its first bracket
     const LooseTag bare = read_bare_tag(text);
@@ -55,17 +56,18 @@ FoundMark header_mark_at(std::string_view text) {
   const LooseTag tag =
       text.starts_with("<|") ? read_loose_tag(text, kMarkWords) : read_loose_tag(text);
   if (tag.match == Match::kMore) return {.match = Match::kMore};
-  if (tag.match != Match::kYes || tag.closing) return {};
+  if (tag.match != Match::kYes || (tag.closing && !tag.closed)) return {};
   const size_t size = tag.closed ? tag.size : size_with_bars(text, tag.size);
   const bool is_doubled = tag.closed && text.substr(size).starts_with('>');
   FoundMark found{
       .match = Match::kYes, .size = size + (is_doubled ? 1 : 0), .mark = HarmonyMark::kConstrain};
   if (const auto meant = meant_word(tag.word, kMarkWords)) {
-    found.mark = static_cast<HarmonyMark>(*meant);
+    const auto mark = static_cast<HarmonyMark>(*meant);
+    if (!tag.closing || mark == HarmonyMark::kMessage) found.mark = mark;
     return found;
   }
   const bool has_bars = text.starts_with("<|") && text.substr(0, tag.size).ends_with("|>");
-  return has_bars ? found : FoundMark{};
+  return has_bars || tag.closing ? found : FoundMark{};
 }
 
 // A mark at the front: with a bar on one side at least, or other texts' tags would be marks.
@@ -517,7 +519,8 @@ size_t HarmonyParser::read_call(std::string_view text, TextEnd end, AnswerDeltas
     }
     if (mark.match == Match::kMore && end == TextEnd::kNone) return pass(used);
     arguments_begun_ = mark.match == Match::kNo;
-    if (mark.match == Match::kYes && mark.mark == HarmonyMark::kMessage) {
+    if (mark.match == Match::kYes &&
+        (mark.mark == HarmonyMark::kMessage || mark.mark == HarmonyMark::kConstrain)) {
       return pass(used + mark.size);
     }
     if (mark.match == Match::kYes) {  // it has none

@@ -260,11 +260,16 @@ TEST(LooseMarksTest, HarmonysMarks) {
   }
 }
 
-// Another tag in a header begins the message.
-TEST(LooseMarksTest, AHeaderEndsAtTagsThatAreNoMarks) {
+TEST(LooseMarksTest, AClosingTagInAHeaderCostsItselfOnly) {
   const LooseOptions options = {.calls = kHarmony, .reasoning = ReasoningFormat::kHarmony};
-  expect_read(options, "<|channel|>final </b>", {"</b>", "", {}});
-  expect_read(options, "<|channel|>analysis</channel>", {"", "</channel>", {}});
+  for (const char* tag : {"</b>", "</think>", "<|/channel|>", "</channel>", "</|message|>"}) {
+    SCOPED_TRACE(tag);
+    const std::string header = std::string("<|channel|>final") + tag;
+    expect_read(options, header, {"", "", {}});
+    expect_read(options, header + "<|message|>Yes", {"Yes", "", {}});
+    expect_read(options, std::string("<|channel|>analysis") + tag + "<|message|>Hm.",
+                {"", "Hm.", {}});
+  }
 }
 
 TEST(LooseMarksTest, TextsThatLookLikeMarks) {
