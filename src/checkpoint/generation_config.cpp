@@ -191,7 +191,10 @@ Result<GenerationConfig> load_generation_config(const std::filesystem::path& fol
   }
   if (text) {
     Result<GenerationConfig> parsed = parse_generation_config(*text, origin);
-    if (!parsed.ok()) return parsed.status().with_context(path.string());
+    if (!parsed.ok()) {
+      return parsed.status().with_context(exists ? path.string()
+                                                 : fmt::format("{}: {}", path.string(), origin));
+    }
     config = std::move(parsed).value();
     for (const std::string& note : config.notes) log_warning(note);
     if (Status status = check_ids(config, model.vocab_size); !status.ok()) {

@@ -186,7 +186,7 @@ TEST(GenerationConfigTest, AGgufFileHasItsOwnNamesForSettings) {
   EXPECT_THAT(wrong([](auto& writer) { writer.f32("general.sampling.top_p", NAN); }),
               HasSubstr("general.sampling.top_p is nan"));
   EXPECT_THAT(wrong([](auto& writer) { writer.f32("general.sampling.top_p", 2); }),
-              AllOf(HasSubstr("model.gguf"), HasSubstr("top_p"), HasSubstr("2")));
+              AllOf(HasSubstr("model.gguf: general.sampling"), HasSubstr("top_p"), HasSubstr("2")));
 }
 
 }  // namespace
