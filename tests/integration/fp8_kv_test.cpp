@@ -217,6 +217,7 @@ TEST(Fp8Kv, TakesTheScalesOfACalibratedCheckpoint) {
   }
   const Loss loss = loss_between(*plain, *rounded, any_texts());
   EXPECT_GT(loss.mean(loss.kl), 1e-12);
+  // Keys and values have three mantissa bits; 0.0053 was measured.
   EXPECT_LE(loss.mean(loss.kl), 1e-2);
   // Nothing that --dtype float32 runs is rounded unasked.
   EXPECT_EQ(pass_of(model.folder(), DType::kF32, std::nullopt)->kv_dtype(), DType::kF32);

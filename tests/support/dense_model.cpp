@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/dense_model.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <fstream>
 #include <random>
