@@ -23,7 +23,7 @@ RUN apt-get update -qq \
   && rm -rf /var/lib/apt/lists/* \
   && useradd --system --create-home --home-dir /var/lib/heddle heddle
 COPY --from=build /heddle/build/cpu/bin/heddle /usr/local/bin/heddle
-COPY --from=build /heddle/models /usr/local/models
+COPY --from=build /heddle/models/heddle-tiny /usr/local/models/heddle-tiny
 USER heddle
 WORKDIR /var/lib/heddle
 EXPOSE 30000

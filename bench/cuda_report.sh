@@ -217,6 +217,7 @@ while (($#)); do
 done
 ((${#stages[@]})) || { usage >&2; exit 2; }
 [[ -e $root/repository ]] || ln -sfn "$(git -C "$PWD" rev-parse --show-toplevel 2>/dev/null || echo "$PWD")" "$root/repository"
+[[ -e $tiny/model-00001-of-00002.safetensors ]] || tar -xf "$tiny-weights.tar.xz" -C "$tiny"
 export HEDDLE_ROOT="$root/repository" HEDDLE_SHARED="$root"  # which has the goldens
 mkdir -p "$output"
 
