@@ -2,10 +2,13 @@
 // y = x / rms(x) * weight * silu(z), or * sigmoid(z), over heads of D columns; or u / rms(u) *
 // weight, u = x * silu(z).
 // gated_norm_kernel: a warp owns a head, a lane every 32nd column. gated_norm_octets_kernel: D / 8
-// lanes own a head, a lane an octet. wide_gated_norm_kernel: a warp owns a head, a lane every 32nd
-// octet.
-// Bytes: x, z and y once: bandwidth-bound. Where rows lie on 16 bytes, octets where D / 8 is a
-// power of two up to 32, wide ones where D is a multiple of 256; the first kernel elsewhere.
+// lanes own a head, a lane an octet. wide_gated_norm_kernel: a block owns a head, a thread up to
+// four octets.
+// Bytes: x, z and y once: bandwidth-bound. Where rows and weights lie on 16 bytes and D is a
+// multiple of 8, octets where D / 8 is a power of two up to 32, wide ones up to 16,384; the first
+// kernel elsewhere.
+#include <algorithm>
+
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/numbers.cuh"
 #include "ops/cuda/reduce.cuh"
@@ -32,6 +35,8 @@ struct Params {
 
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * kWarp;
+constexpr int kMostThreads = 512;  // of a block that has a head
+constexpr int64_t kMostHeld = 4;   // octets of a thread then
 
 __device__ inline float opening_of(const Params& p, float gate) {
   return (p.gate == NormGate::kSigmoid ? 1.0f : gate) / (1.0f + expf(-gate));
@@ -66,42 +71,52 @@ __global__ void __launch_bounds__(kThreads) gated_norm_kernel(const __grid_const
   }
 }
 
-// The same norm for heads of several times 256 columns on 16 bytes. Lane sums run over ascending
-// columns of the lane. x and z are read twice, the second time from the cache.
-template <typename Scalar>
-__global__ void __launch_bounds__(kThreads)
+// The same norm for wider heads on 16 bytes: a block owns a head, a thread up to kHeld octets of
+// it, so that everything is loaded once. A thread's sum runs over its ascending columns;
+// block_sum() joins them.
+template <typename Scalar, int kHeld>
+__global__ void __launch_bounds__(kMostThreads)
     wide_gated_norm_kernel(const __grid_constant__ Params p) {
+  __shared__ float scratch[kWarp];
   wait_for_inputs();
-  const int64_t lane = threadIdx.x % kWarp;
-  const int64_t stride = int64_t{gridDim.x} * kWarps;
-  for (int64_t head = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp; head < p.num_heads;
-       head += stride) {
+  const int64_t first = int64_t{threadIdx.x} * kOctet;
+  const int64_t step = int64_t{blockDim.x} * kOctet;
+  for (int64_t head = blockIdx.x; head < p.num_heads; head += gridDim.x) {
     const int64_t t = head / p.N, column = head % p.N * p.D;
     const auto* x = static_cast<const Scalar*>(p.x) + t * p.x_stride + column;
     const auto* z = static_cast<const Scalar*>(p.z) + t * p.z_stride + column;
     auto* y = static_cast<Scalar*>(p.y) + t * p.y_stride + column;
     const float* weight = p.weight + column % p.V;
-    float values[kOctet];
-    float gates[kOctet];
+    float values[kHeld][kOctet];
+    float openings[kHeld][kOctet];
     float sum = 0;
-    for (int64_t c = lane * kOctet; c < p.D; c += kWarp * kOctet) {
-      load_octet(x + c, values);
-      if (p.gate_first) load_octet(z + c, gates);
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      const int64_t c = first + i * step;
+      if (c >= p.D) break;
+      load_octet(x + c, values[i]);
+      load_octet(z + c, openings[i]);
 #pragma unroll
       for (int j = 0; j < kOctet; ++j) {
-        if (p.gate_first) values[j] = __fmul_rn(values[j], opening_of(p, gates[j]));
-        sum = fmaf(values[j], values[j], sum);
+        openings[i][j] = opening_of(p, openings[i][j]);
+        if (p.gate_first) {
+          values[i][j] = __fmul_rn(values[i][j], openings[i][j]);
+          openings[i][j] = 1.0f;
+        }
+        sum = fmaf(values[i][j], values[i][j], sum);
       }
     }
-    const float scale = 1.0f / sqrtf(warp_sum(sum) / static_cast<float>(p.D) + p.epsilon);
-    for (int64_t c = lane * kOctet; c < p.D; c += kWarp * kOctet) {
-      load_octet(x + c, values);
-      load_octet(z + c, gates);
+    const float scale = 1.0f / sqrtf(block_sum(sum, scratch) / static_cast<float>(p.D) + p.epsilon);
 #pragma unroll
-      for (int j = 0; j < kOctet; ++j) {
-        values[j] = values[j] * scale * weight[c + j] * opening_of(p, gates[j]);
-      }
-      store_octet(values, y + c);
+    for (int i = 0; i < kHeld; ++i) {
+      const int64_t c = first + i * step;
+      if (c >= p.D) break;
+      float weights[kOctet];
+      load_octet(weight + c, weights);
+#pragma unroll
+      for (int j = 0; j < kOctet; ++j)
+        values[i][j] = values[i][j] * scale * weights[j] * openings[i][j];
+      store_octet(values[i], y + c);
     }
   }
 }
@@ -152,6 +167,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 bool are_aligned(const GatedRmsNormArgs& args) {
+  if (reinterpret_cast<uintptr_t>(args.weight.data) % 16 != 0) return false;
   for (const TensorView& rows : {args.x, args.z, TensorView(args.y)}) {
     if (reinterpret_cast<uintptr_t>(rows.data) % 16 != 0) return false;
     if (bytes_of(rows.dtype, rows.row_stride) % 16 != 0) return false;
@@ -181,16 +197,20 @@ Status gated_rms_norm_cuda(CudaContext& context, const GatedRmsNormArgs& args) {
   return with_scalar(args.x.dtype, [&](auto scalar) {
     using Scalar = typename decltype(scalar)::type;
     const char* const name = "gated_rms_norm";
-    constexpr int64_t kWarpColumns = kWarp * kOctet;
-    const bool aligned = are_aligned(args);
+    const bool aligned = are_aligned(args) && D % kOctet == 0;
     const int64_t lanes = D / kOctet;
-    if (aligned && D % kOctet == 0 && D <= kWarpColumns && (lanes & (lanes - 1)) == 0) {
+    if (aligned && lanes <= kWarp && (lanes & (lanes - 1)) == 0) {
       return launch(context, name, gated_norm_octets_kernel<Scalar>,
-                    grid_of(ceil_div(params.num_heads, kThreads * kOctet / D)), kThreads, params);
+                    grid_of(ceil_div(params.num_heads, kThreads / lanes)), kThreads, params);
     }
-    return launch(context, name,
-                  aligned && D % kWarpColumns == 0 ? wide_gated_norm_kernel<Scalar>
-                                                   : gated_norm_kernel<Scalar>,
+    if (aligned && lanes <= kMostThreads * kMostHeld) {
+      const int64_t threads = std::min<int64_t>(kMostThreads, ceil_div(lanes, kWarp) * kWarp);
+      return launch(context, name,
+                    lanes <= threads ? wide_gated_norm_kernel<Scalar, 1>
+                                     : wide_gated_norm_kernel<Scalar, kMostHeld>,
+                    grid_of(params.num_heads), static_cast<int>(threads), params);
+    }
+    return launch(context, name, gated_norm_kernel<Scalar>,
                   grid_of(ceil_div(params.num_heads, kWarps)), kThreads, params);
   });
 }

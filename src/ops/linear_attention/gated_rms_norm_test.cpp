@@ -86,7 +86,7 @@ HEDDLE_ON_EVERY_DEVICE(GatedRmsNormTest);
 
 TEST_P(GatedRmsNormTest, MatchesTheReferenceForAnyHeadWidth) {
   for (const DType dtype : activation_dtypes()) {
-    for (const int64_t D : {1, 7, 16, 64, 96, 128, 300, 512, 1280}) {
+    for (const int64_t D : {1, 7, 16, 64, 96, 128, 300, 512, 1280, 4104}) {
       for (const int64_t T : {1, 33}) {
         SCOPED_TRACE(fmt::format("{} D {} T {}", to_string(dtype), D, T));
         std::mt19937_64 random(static_cast<uint64_t>(D));

@@ -4,7 +4,7 @@
 // A block is one warp, which owns a token; a lane every 32nd expert.
 // Bytes: 4 * E a token; latency-bound: A rounds that depend on each other.
 // route_kernel for plain softmax scores (in registers up to 512 experts, searched beyond);
-// scored_route_kernel for sigmoid scores, corrections and groups.
+// scored_route_kernel for sigmoid scores, corrections and groups (in registers).
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/reduce.cuh"
 #include "ops/moe/choose_experts.cuh"
@@ -60,69 +60,117 @@ __global__ void __launch_bounds__(kWarp) route_kernel(const __grid_constant__ Pa
   }
 }
 
-// Any scoring, at most kMaxScoredExperts experts; a warp routes a token as above, with its scores
-// and ranks in shared memory.
+// The scores of a token by any scoring, and what its experts are ranked by: the lane's, of which
+// there are at most kMost. Sums of a softmax run over ascending experts of the lane.
+template <int kMost>
+struct OwnScores {
+  float corrections[kMost];
+  float scores[kMost], ranks[kMost];
+
+  __device__ void load_corrections(const Params& p, int lane) {
+#pragma unroll
+    for (int i = 0; i < kMost; ++i) {
+      const int e = lane + i * kWarp;
+      corrections[i] = p.correction != nullptr && e < p.E ? p.correction[e] : 0.0f;
+    }
+  }
+
+  __device__ void score(const Params& p, const float* logits, int lane) {
+#pragma unroll
+    for (int i = 0; i < kMost; ++i) {
+      const int e = lane + i * kWarp;
+      scores[i] = e < p.E ? logits[e] : kLowest;
+    }
+    if (p.sigmoid) {
+#pragma unroll
+      for (int i = 0; i < kMost; ++i) scores[i] = 1.0f / (1.0f + expf(-scores[i]));
+    } else {
+      float largest = kLowest;
+#pragma unroll
+      for (int i = 0; i < kMost; ++i) largest = fmaxf(largest, scores[i]);
+      largest = warp_max(largest);
+      float total = 0;
+#pragma unroll
+      for (int i = 0; i < kMost; ++i) {
+        if (lane + i * kWarp >= p.E) break;
+        scores[i] = expf(scores[i] - largest);
+        total += scores[i];
+      }
+      total = warp_sum(total);
+#pragma unroll
+      for (int i = 0; i < kMost; ++i) scores[i] /= total;
+    }
+#pragma unroll
+    for (int i = 0; i < kMost; ++i) {
+      ranks[i] = number_or_lowest(p.correction == nullptr ? scores[i] : scores[i] + corrections[i]);
+    }
+  }
+};
+
+// Any scoring, at most 32 * kPerLane experts: a warp routes a token, with its scores in shared
+// memory and its ranks in registers, as route_kernel has them.
+template <int kPerLane>
 __global__ void __launch_bounds__(kWarp) scored_route_kernel(const __grid_constant__ Params p) {
-  wait_for_inputs();
-  __shared__ float scores[kMaxScoredExperts];
-  __shared__ float ranks[kMaxScoredExperts];
-  __shared__ float groups[kMaxScoredExperts];
-  __shared__ bool kept[kMaxScoredExperts];  // by group
+  constexpr int kMost = kPerLane * kWarp;
+  __shared__ float scores[kMost];
+  __shared__ float ranks[kMost];  // for groups
+  __shared__ float groups[kMost];
+  __shared__ bool kept[kMost];  // by group
   __shared__ float chosen[kMaxExpertsPerToken];
   const int lane = threadIdx.x;
   const int group_size = p.E / p.num_groups;
+  const bool all_groups = p.groups_kept == p.num_groups;
+  OwnScores<kPerLane> own;
+  own.load_corrections(p, lane);
+  wait_for_inputs();
   for (int64_t t = blockIdx.x; t < p.T; t += gridDim.x) {
-    const float* logits = logits_of(p, t);
+    own.score(p, logits_of(p, t), lane);
     __syncwarp();  // the token before is done
-    if (p.sigmoid) {
-      for (int e = lane; e < p.E; e += kWarp) scores[e] = 1.0f / (1.0f + expf(-logits[e]));
-    } else {
-      float largest = kLowest;
-      for (int e = lane; e < p.E; e += kWarp) largest = fmaxf(largest, logits[e]);
-      largest = warp_max(largest);
-      float total = 0;
-      for (int e = lane; e < p.E; e += kWarp) {
-        scores[e] = expf(logits[e] - largest);
-        total += scores[e];
-      }
-      total = warp_sum(total);
-      for (int e = lane; e < p.E; e += kWarp) scores[e] /= total;
-    }
-    for (int e = lane; e < p.E; e += kWarp) {
-      const float rank = p.correction == nullptr ? scores[e] : scores[e] + p.correction[e];
-      ranks[e] = number_or_lowest(rank);
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      const int e = lane + i * kWarp;
+      if (e >= p.E) break;
+      scores[e] = own.scores[i];
+      if (!all_groups) ranks[e] = own.ranks[i];
     }
     __syncwarp();
-    for (int g = lane; g < p.num_groups; g += kWarp) {
-      float best = kLowest;
-      float second = kLowest;
-      for (int e = g * group_size; e < (g + 1) * group_size; ++e) {
-        if (ranks[e] > best) {
-          second = best;
-          best = ranks[e];
-        } else {
-          second = fmaxf(second, ranks[e]);
+    if (!all_groups) {
+      for (int g = lane; g < p.num_groups; g += kWarp) {
+        float best = kLowest;
+        float second = kLowest;
+        for (int e = g * group_size; e < (g + 1) * group_size; ++e) {
+          if (ranks[e] > best) {
+            second = best;
+            best = ranks[e];
+          } else {
+            second = fmaxf(second, ranks[e]);
+          }
         }
+        groups[g] = number_or_lowest(p.group_terms == 2 ? best + second : best);
+        kept[g] = false;
       }
-      groups[g] = number_or_lowest(p.group_terms == 2 ? best + second : best);
-      kept[g] = p.groups_kept == p.num_groups;
+      __syncwarp();
+      Ranked group{INFINITY, -1};
+      for (int i = 0; i < p.groups_kept; ++i) {
+        group = next_best(p.num_groups, group, [&](int g) { return groups[g]; });
+        if (lane == 0) kept[group.id] = true;
+      }
+      __syncwarp();
     }
-    __syncwarp();
-    Ranked group{INFINITY, -1};
-    for (int i = 0; i < p.groups_kept && p.groups_kept < p.num_groups; ++i) {
-      group = next_best(p.num_groups, group, [&](int g) { return groups[g]; });
-      if (lane == 0) kept[group.id] = true;
+    HeldRanks<kPerLane> held;
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      const int e = lane + i * kWarp;
+      const bool eligible = e < p.E && (all_groups || kept[e / group_size]);
+      held.ranks[i] = eligible ? rank_of(own.ranks[i]) : 0;
     }
-    __syncwarp();
-
-    Ranked best{INFINITY, -1};
     float sum = p.sum_epsilon;
     for (int a = 0; a < p.A; ++a) {
-      best = next_best(p.E, best, [&](int e) { return kept[e / group_size] ? ranks[e] : NAN; });
-      sum += scores[best.id];
+      const int best = held.take_best(lane).id;
+      sum += scores[best];
       if (lane == 0) {
-        p.experts[t * p.experts_stride + a] = best.id;
-        chosen[a] = scores[best.id];
+        p.experts[t * p.experts_stride + a] = best;
+        chosen[a] = scores[best];
       }
     }
     __syncwarp();
@@ -160,8 +208,11 @@ Status moe_route_cuda(CudaContext& context, const MoeRouteArgs& args) {
   const auto run = [&](auto kernel) {
     return launch(context, "moe_route", kernel, grid_of(params.T), kWarp, params);
   };
-  if (scoring != RouterScoring{} || args.correction.data != nullptr)
-    return run(scored_route_kernel);
+  if (scoring != RouterScoring{} || args.correction.data != nullptr) {
+    static_assert(kMaxScoredExperts == 32 * kWarp);
+    if (params.E <= 4 * kWarp) return run(scored_route_kernel<4>);
+    return params.E <= 16 * kWarp ? run(scored_route_kernel<16>) : run(scored_route_kernel<32>);
+  }
   if (params.E <= 4 * kWarp) return run(route_kernel<4>);
   if (params.E <= 16 * kWarp) return run(route_kernel<16>);
   return run(route_kernel<0>);
