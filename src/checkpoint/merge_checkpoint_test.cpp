@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/merge_checkpoint.h"
+
+#include <algorithm>
+#include <iterator>
+#include <limits>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "checkpoint/adapter_fixture.h"
+#include "checkpoint/checkpoint_files.h"
+
+namespace heddle::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::NamedTensors;
+using testing::uneven;
+
+constexpr std::string_view kBaseConfig = R"({"model_type": "x", "torch_dtype": "bfloat16"})";
+
+// A base of four tensors and two adapters of its weight "q.weight" [6, 4].
+class MergeCheckpointTest : public ::testing::Test {
+ protected:
+  MergeCheckpointTest() {
+    fs::create_directory(base());
+    const auto write = [&](std::string_view name, std::string_view text) {
+      std::ofstream(base() / name) << text;
+    };
+    write("config.json", kBaseConfig);
+    write("tokenizer.json", "tokens");
+    write("pytorch_model.bin", "old weights");
+    tensors_.emplace("q.weight", uneven({6, 4}, 1));
+    tensors_.emplace("k.weight", testing::counting({6, 4}, DType::kBf16));
+    tensors_.emplace("norm.weight", testing::counting({4}, DType::kF32));
+    tensors_.emplace("ids", Tensor({3}, DType::kI64));
+    testing::write_tensors(base() / "model.safetensors", tensors_);
+    for (uint32_t i = 0; i < 2; ++i) {
+      NamedTensors adapter;
+      adapter.emplace("q.lora_A.weight", uneven({2, 4}, 10 + i));
+      adapter.emplace("q.lora_B.weight", uneven({6, 2}, 20 + i));
+      testing::write_adapter(adapter_folder(i),
+                             R"({"r": 2, "lora_alpha": 1, "target_modules": ["q"]})", adapter);
+    }
+  }
+
+  [[nodiscard]] fs::path base() const { return folder_.path() / "base"; }
+
+  [[nodiscard]] fs::path adapter_folder(uint32_t i) const {
+    return folder_.path() / ("adapter" + std::to_string(i));
+  }
+
+  [[nodiscard]] MergeOptions options() const {
+    return {.base = base(),
+            .adapters = {{adapter_folder(0), 1}, {adapter_folder(1), -0.5}},
+            .output = folder_.path() / "out/"};
+  }
+
+  // q.weight of the output.
+  [[nodiscard]] std::vector<float> merged() const {
+    const Tensor w = uneven({6, 4}, 1);
+    std::vector<double> values(w.span<float>().begin(), w.span<float>().end());
+    for (uint32_t i = 0; i < 2; ++i) {
+      const Tensor a = uneven({2, 4}, 10 + i), b = uneven({6, 2}, 20 + i);
+      for (size_t at = 0; at < values.size(); ++at) {
+        double sum = 0;
+        for (size_t j = 0; j < 2; ++j) {
+          sum += double{b.span<float>()[at / 4 * 2 + j]} * a.span<float>()[j * 4 + at % 4];
+        }
+        values[at] += 0.5 * (i == 0 ? 1 : -0.5) * sum;
+      }
+    }
+    return {values.begin(), values.end()};
+  }
+
+  [[nodiscard]] std::vector<std::string> names() const {
+    std::vector<std::string> found;
+    for (const auto& file : fs::directory_iterator(folder_.path())) {
+      found.push_back(file.path().filename().string());
+    }
+    std::ranges::sort(found);
+    return found;
+  }
+
+  testing::TemporaryFolder folder_;
+  NamedTensors tensors_;
+};
+
+std::string contents(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+TEST_F(MergeCheckpointTest, SumsAdaptersAndKeepsAllElse) {
+  const Result<MergeReport> report = merge_checkpoint(options(), {});
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  EXPECT_EQ(report->num_changed, 1);
+  EXPECT_EQ(report->num_tensors, 4);
+  const fs::path out = folder_.path() / "out";
+  const auto files = CheckpointFiles::open(out);
+  ASSERT_TRUE(files.ok()) << files.status().to_string();
+  for (const auto& [name, tensor] : tensors_) {
+    const TensorEntry& entry = *files->entry(name);
+    const auto* bytes = static_cast<const std::byte*>(files->find({.name = name})->data);
+    EXPECT_EQ(entry.dtype, tensor.view().dtype) << name;
+    EXPECT_EQ(entry.shape, tensor.view().shape) << name;
+    if (name == "q.weight") {
+      EXPECT_EQ(testing::floats({bytes, DType::kF32, Shape{6, 4}}), merged());
+    } else {
+      EXPECT_TRUE(std::equal(bytes, bytes + tensor.view().num_bytes(),
+                             static_cast<const std::byte*>(tensor.view().data)))
+          << name;
+    }
+  }
+  EXPECT_EQ(contents(out / "config.json"), kBaseConfig);
+  EXPECT_EQ(contents(out / "tokenizer.json"), "tokens");
+  EXPECT_FALSE(fs::exists(out / "pytorch_model.bin"));
+  EXPECT_THAT(names(), ElementsAre("adapter0", "adapter1", "base", "out"));
+}
+
+TEST_F(MergeCheckpointTest, WritesShardsAndAnotherDtype) {
+  MergeOptions wanted = options();
+  wanted.dtype = DType::kF16;
+  wanted.shard_bytes = 1;
+  const Result<MergeReport> report = merge_checkpoint(wanted, {});
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  EXPECT_EQ(report->num_shards, 4);
+  const auto files = CheckpointFiles::open(folder_.path() / "out");
+  ASSERT_TRUE(files.ok()) << files.status().to_string();
+  EXPECT_EQ(files->num_files(), 4);
+  EXPECT_EQ(files->entry("ids")->dtype, DType::kI64);
+  EXPECT_EQ(files->entry("norm.weight")->dtype, DType::kF16);
+  std::vector<float> rounded = merged();
+  for (float& value : rounded) value = to_float(to_f16(value));
+  const StoredWeight weight = *files->find({.name = "q.weight"});
+  EXPECT_EQ(testing::floats({weight.data, *weight.dtype, weight.shape}), rounded);
+  EXPECT_THAT(contents(folder_.path() / "out/config.json"),
+              HasSubstr(R"("torch_dtype": "float16")"));
+}
+
+TEST_F(MergeCheckpointTest, LeavesNothingBehindWhenItEndsEarly) {
+  const std::vector<std::string> before = names();
+  for (int64_t calls_left = 0; calls_left < 3; ++calls_left) {
+    MergeOptions stopped = options();
+    stopped.progress = [left = calls_left](int64_t, int64_t) mutable {
+      return left-- > 0 ? ok_status() : cancelled("stopped");
+    };
+    EXPECT_EQ(merge_checkpoint(stopped, {}).status().code(), StatusCode::kCancelled);
+    EXPECT_EQ(names(), before);
+  }
+}
+
+TEST_F(MergeCheckpointTest, RefusesBeforeItWrites) {
+  const std::vector<std::string> before = names();
+  const auto message = [&](auto&& change) {
+    MergeOptions wrong = options();
+    change(wrong);
+    return merge_checkpoint(wrong, {}).status().message();
+  };
+  EXPECT_THAT(message([&](MergeOptions& o) { o.output = base(); }), HasSubstr("base exists;"));
+  EXPECT_THAT(message([&](MergeOptions& o) { o.output = ""; }), HasSubstr("has no name"));
+  EXPECT_THAT(message([&](MergeOptions& o) { o.base = adapter_folder(0); }),
+              HasSubstr("only adapter_config.json"));
+  EXPECT_THAT(message([&](MergeOptions& o) { o.adapters[1].folder = base(); }),
+              HasSubstr("it is a model; name the folder of an adapter"));
+  EXPECT_THAT(message([&](MergeOptions& o) {
+                o.adapters[0].scale = std::numeric_limits<double>::infinity();
+              }),
+              HasSubstr("is inf; write a finite number"));
+  EXPECT_EQ(names(), before);
+}
+
+}  // namespace
+}  // namespace heddle::checkpoint

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// Adapters as PEFT saves them, merged into their bases, against the logits that PEFT and
+// transformers compute for base and adapter, in float32.
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "checkpoint/adapter_files.h"
+#include "checkpoint/merge_checkpoint.h"
+#include "models/registry.h"
+#include "support/test_data.h"
+#include "verify/plain_feeding.h"
+
+namespace heddle {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+// As of whole models (golden_model_test.cpp).
+constexpr double kMergedTolerance = 2e-4;
+
+// Merges into a folder that lives as long as this does.
+class MergedModel {
+ public:
+  MergedModel(const fs::path& base, const fs::path& adapter)
+      : folder_(fs::temp_directory_path() / fmt::format("heddle_merged_{}", ::getpid())) {
+    const auto config = models::load_config(base);
+    if (!config.ok()) {
+      status_ = config.status();
+      return;
+    }
+    // In fp32: a sum in bf16 would be another model.
+    status_ = checkpoint::merge_checkpoint({.base = base,
+                                            .adapters = {{.folder = adapter}},
+                                            .output = folder_,
+                                            .dtype = DType::kF32},
+                                           models::create_model(*config)->weight_specs())
+                  .status();
+  }
+
+  ~MergedModel() {
+    std::error_code ignored;
+    fs::remove_all(folder_, ignored);
+  }
+
+  MergedModel(const MergedModel&) = delete;
+  MergedModel& operator=(const MergedModel&) = delete;
+
+  [[nodiscard]] const Status& status() const { return status_; }
+
+  [[nodiscard]] const fs::path& folder() const { return folder_; }
+
+ private:
+  fs::path folder_;
+  Status status_;
+};
+
+void expect_recorded_logits(const fs::path& model, const fs::path& cases) {
+  const auto file = checkpoint::SafetensorsFile::open(cases);
+  ASSERT_TRUE(file.ok()) << file.status().to_string();
+  const auto goldens = verify::read_golden_cases(*file);
+  ASSERT_TRUE(goldens.ok()) << goldens.status().to_string();
+  constexpr int64_t kMostTokens = 640;
+  auto pass = runner::ForwardPass::create({.model_dir = model,
+                                           .dtype = DType::kF32,
+                                           .num_threads = 2,
+                                           .max_step_tokens = kMostTokens,
+                                           .max_logit_rows = kMostTokens,
+                                           .collect_hidden_states = true});
+  ASSERT_TRUE(pass.ok()) << pass.status().to_string();
+  for (const verify::GoldenCase& golden : *goldens) {
+    SCOPED_TRACE(golden.name);
+    std::vector<float> first_logits;
+    const auto result =
+        verify::check_case(**pass, golden, verify::all_feedings().front(), first_logits);
+    ASSERT_TRUE(result.ok()) << result.status().to_string();
+    EXPECT_GT(result->num_recorded, 0);
+    EXPECT_LT(result->logits_error, kMergedTolerance);
+    EXPECT_EQ(result->greedy_wrong, 0);
+  }
+}
+
+// The recorded adapters of one kind, with their bases.
+std::vector<nlohmann::json> recorded(const fs::path& folder, std::string_view kind) {
+  const auto index = nlohmann::json::parse(std::ifstream(folder / "index.json"));
+  std::vector<nlohmann::json> found;
+  for (const nlohmann::json& adapter : index["adapters"]) {
+    if (adapter["kind"] == kind) found.push_back(adapter);
+  }
+  return found;
+}
+
+TEST(MergedAdapters, EqualBaseAndAdapterInPeft) {
+  HEDDLE_SHARED_PATH_OR_SKIP(folder, "golden-lora");
+  std::vector<std::pair<std::string, fs::path>> adapters;
+  for (const nlohmann::json& adapter : recorded(folder, "adapter")) {
+    adapters.emplace_back(adapter["name"], adapter["base"].get<std::string>());
+  }
+  for (const nlohmann::json& mix : recorded(folder, "mixed")) {
+    for (const char* const part : {"/a", "/b"}) {
+      adapters.emplace_back(mix["name"].get<std::string>() + part, mix["base"].get<std::string>());
+    }
+  }
+  ASSERT_GE(adapters.size(), 28u);
+  for (const auto& [name, base] : adapters) {
+    SCOPED_TRACE(name);
+    const MergedModel merged(folder.parent_path() / base, folder / name);
+    if (name == "qwen3_w4a16_ct_r8") {
+      EXPECT_THAT(merged.status().message(), HasSubstr("is quantised in the base"));
+      continue;
+    }
+    ASSERT_TRUE(merged.status().ok()) << merged.status().to_string();
+    expect_recorded_logits(merged.folder(), folder / name / "cases.safetensors");
+  }
+}
+
+TEST(MergedAdapters, OtherKindsAreRefusedByName) {
+  HEDDLE_SHARED_PATH_OR_SKIP(folder, "golden-lora");
+  const std::vector<nlohmann::json> adapters = recorded(folder, "refuse");
+  ASSERT_EQ(adapters.size(), 10u);
+  for (const nlohmann::json& adapter : adapters) {
+    const std::string name = adapter["name"];
+    const Status status = checkpoint::AdapterFiles::open(folder / name).status();
+    EXPECT_EQ(status.code(), StatusCode::kUnimplemented) << name;
+    EXPECT_THAT(status.message(), HasSubstr(adapter["refuse"].get<std::string>())) << name;
+  }
+}
+
+TEST(MergedAdapters, TrainedOnesOfHeddleTinyEqualTheReference) {
+  HEDDLE_SHARED_PATH_OR_SKIP(folder, "models/adapters-tiny");
+  for (const char* const name : {"brackets", "words", "story-fox"}) {
+    SCOPED_TRACE(name);
+    const MergedModel merged(testing::repository_path("models/heddle-tiny"), folder / name);
+    ASSERT_TRUE(merged.status().ok()) << merged.status().to_string();
+    expect_recorded_logits(merged.folder(), folder / name / "logits.safetensors");
+  }
+}
+
+}  // namespace
+}  // namespace heddle
