@@ -63,7 +63,8 @@ constexpr std::string_view kReasoningOfRequests =
     "requests say how long to reason, by max_thinking_tokens or reasoning_effort; "
     "--chat-template-kwargs presets a template's switch";
 
-constexpr std::string_view kMerged = "adapters are not served; merge them into the weights";
+constexpr std::string_view kMerged =
+    "adapters are not served; heddle merge MODEL ADAPTER OUT_DIR merges one into the weights";
 constexpr std::string_view kTokenizerThreads = "--tokenizer-threads says how many threads tokenize";
 constexpr std::string_view kStatesInFloat = "recurrent states are computed in float32";
 constexpr std::string_view kOwnBuckets = "the histograms of /metrics have buckets of their own";

@@ -62,7 +62,7 @@ constexpr Mistake kMistakes[] = {
     {"serve M --mirostat 2", "no option", "--mirostat", "min_p of requests"},
     {"serve M --samplers top_k", "no option", "--samplers", "there is no such sampler"},
     {"serve M --dry-multiplier 1", "no option", "--dry-multiplier", "there is no such sampler"},
-    {"serve M --lora adapter", "no option", "--lora", "merge them into the weights"},
+    {"serve M --lora adapter", "no option", "--lora", "heddle merge MODEL"},
     {"serve M --temp hot", "--temp", "hot", "not a number"},
     {"serve M --reasoning-parser r1", "--reasoning-parser", "\"r1\"", "deepseek-r1"},
     {"serve M --chat-template-kwargs a=b", "--chat-template-kwargs", "a=b", "write one as"},
@@ -77,6 +77,11 @@ constexpr Mistake kMistakes[] = {
     {"generate M Hi --top-p 2", "--top-p", "2", "from 0 to 1"},
     {"generate M Hi --max-tokens 0", "--max-tokens", "0 is not", "from 1 to"},
     {"quantize M out --format int3", "--format", "\"int3\"", "awq, fp8-block, int8"},
+    {"merge M adapter", "only one folder", "adapter", "then the folder to make"},
+    {"merge M a b out --scale 2", "--scale", "1 times for 2", "once for each"},
+    {"merge M a out --scale inf", "--scale", "inf", "number"},
+    {"merge M none out", "folder", "none", "adapter_model.safetensors"},
+    {"merge M M out", "folder", "heddle-tiny", "name the folder of an adapter"},
     {"bench serve --rate 0", "--rate", "0 is not", "above 0"},
     // Files, folders, addresses.
     {"serve /no/such/folder", "folder", "/no/such/folder", "config.json"},
@@ -167,6 +172,7 @@ TEST_F(Mistakes, AWrongCommandLineEndsWithTheCodeOfUsageInEverySubcommand) {
                                  "inspect",
                                  "inspect M --step-tokens 3",
                                  "quantize M out --group-size 33",
+                                 "merge M",
                                  "export-nextn M",
                                  "version all"}) {
     ::testing::internal::CaptureStderr();

@@ -62,13 +62,14 @@ extern const Subcommand kVerify;
 extern const Subcommand kEval;
 extern const Subcommand kInspect;
 extern const Subcommand kQuantize;
+extern const Subcommand kMerge;
 extern const Subcommand kExportNextn;
 extern const Subcommand kList;
 extern const Subcommand kVersion;
 
 // All of the program, in the order of --help.
-inline constexpr const Subcommand* kSubcommands[] = {&kServe,    &kGenerate,    &kChat,   &kList,
-                                                     &kBench,    &kVerify,      &kEval,   &kInspect,
-                                                     &kQuantize, &kExportNextn, &kVersion};
+inline constexpr const Subcommand* kSubcommands[] = {
+    &kServe, &kGenerate, &kChat,     &kList,  &kBench,       &kVerify,
+    &kEval,  &kInspect,  &kQuantize, &kMerge, &kExportNextn, &kVersion};
 
 }  // namespace heddle::tools

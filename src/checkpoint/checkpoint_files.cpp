@@ -71,11 +71,11 @@ struct OtherWeights {
 // Weights in unsupported forms, and adapters without their model.
 constexpr OtherWeights kOtherWeights[] = {
     {"adapter_model.safetensors",
-     "the adapters of a model without the model; merge them into it (peft: merge_and_unload(), "
-     "save_pretrained()) and name that folder"},
+     "an adapter without its model; merge it into the model (heddle merge MODEL ADAPTER OUT_DIR) "
+     "and name that folder"},
     {"adapter_model.bin",
-     "the adapters of a model without the model; merge them into it (peft: merge_and_unload(), "
-     "save_pretrained()) and name that folder"},
+     "an adapter without its model, as a pickle; save it with safe_serialization=True, merge it "
+     "into the model (heddle merge MODEL ADAPTER OUT_DIR) and name that folder"},
     {".gguf",
      "a GGUF file, which is not read here; name that file, or download the model's safetensors "
      "files, with hf download OWNER/MODEL"},

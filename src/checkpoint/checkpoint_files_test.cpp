@@ -111,7 +111,7 @@ TEST_F(CheckpointFilesTest, NamesWeightsOfOtherForms) {
   constexpr std::string_view kCases[][2] = {
       {"pytorch_model.bin", "\"pytorch_model.bin\": weights as a PyTorch pickle"},
       {"model-q4.gguf", "\"model-q4.gguf\": a GGUF file, which is not read here; name that file"},
-      {"adapter_model.safetensors", "the adapters of a model without the model"},
+      {"adapter_model.safetensors", "an adapter without its model"},
       {"consolidated.00.pth", "weights as a PyTorch pickle"},
       {"tf_model.h5", "weights of TensorFlow"},
   };

@@ -133,11 +133,11 @@ Status describe_without_config(const fs::path& folder) {
     return {};
   };
   if (!find("adapter_config.json").empty()) {
-    return unimplemented(fmt::format(
-        "{} has no config.json, only adapter_config.json: the adapters of a model without the "
-        "model; merge them into it (peft: merge_and_unload(), save_pretrained()) and name that "
-        "folder",
-        folder.string()));
+    return unimplemented(
+        fmt::format("{} has no config.json, only adapter_config.json: an adapter without its "
+                    "model; merge it into "
+                    "the model (heddle merge MODEL {} OUT_DIR) and name that folder",
+                    folder.string(), folder.string()));
   }
   if (!find("params.json").empty()) {
     return unimplemented(fmt::format(

@@ -43,7 +43,7 @@ TEST(ModelFolder, SaysWhatAPathIsAndWhatHelps) {
   fs::remove(root / "model-q4.gguf");
   fs::remove(root / "model-q8.gguf");
   folder.write("adapter_config.json", "{}");
-  EXPECT_THAT(error_of(root), HasSubstr("the adapters of a model without the model"));
+  EXPECT_THAT(error_of(root), HasSubstr("an adapter without its model"));
   fs::remove(root / "adapter_config.json");
   folder.write("params.json", "{}");
   EXPECT_THAT(error_of(root), HasSubstr("only params.json: a layout of the model's maker"));

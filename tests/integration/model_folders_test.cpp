@@ -202,7 +202,7 @@ const WrongFolder kWrongFolders[] = {
        f.remove_all();
        f.write("adapter_config.json", "{}");
      },
-     {"the adapters of a model without the model", "merge_and_unload()"}},
+     {"an adapter without its model", "heddle merge MODEL"}},
     {"Empty", [](const auto& f) { f.remove_all(); }, {"is empty", "hf download"}},
     {"FolderOfFolders",
      [](const auto& f) {
