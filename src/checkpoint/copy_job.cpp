@@ -70,7 +70,9 @@ CopyJob as_one_row(const CopyJob& run) {
 
 void append_copy_jobs(const HubPiece& piece, const CopyJob& whole, std::vector<CopyJob>& jobs) {
   const Shape& shape = piece.tensor.shape;
+  const int64_t stored_width = stored_row_width(piece);
   const int64_t width = row_width(piece);
+  const int64_t first_column = piece.columns ? piece.columns->first : 0;
   for (const RowRun& run : piece.runs) {
     CopyJob rows = whole;
     rows.row_width = width;
@@ -81,13 +83,13 @@ void append_copy_jobs(const HubPiece& piece, const CopyJob& whole, std::vector<C
       HEDDLE_CHECK(run.num_rows == 0 ||
                    run.source_row / N ==
                        (run.source_row + (run.num_rows - 1) * run.source_step) / N);
-      rows.first = run.source_row / N * N * width + run.source_row % N;
+      rows.first = (run.source_row / N * stored_width + first_column) * N + run.source_row % N;
       rows.row_step = run.source_step;
       rows.element_step = N;
     } else {
-      rows.first = run.source_row * width;
-      rows.row_step = run.source_step * width;
-      if (run.source_step == 1) rows = as_one_row(rows);
+      rows.first = run.source_row * stored_width + first_column;
+      rows.row_step = run.source_step * stored_width;
+      if (rows.row_step == width) rows = as_one_row(rows);
     }
     const int64_t at_once =
         std::max<int64_t>(1, kCopyJobElements / std::max<int64_t>(rows.row_width, 1));

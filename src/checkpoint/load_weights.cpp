@@ -58,6 +58,10 @@ void check_coverage(const WeightSpec& spec, const Assembly& assembly) {
   std::vector<std::pair<int64_t, int64_t>> covered;  // first element of ours, elements
   for (const HubPiece& piece : assembly) {
     const int64_t width = row_width(piece);
+    if (piece.columns) {
+      HEDDLE_CHECK(piece.form != RowForm::kElement && piece.columns->first >= 0 && width > 0 &&
+                   piece.columns->first + width <= stored_row_width(piece));
+    }
     if (piece.form == RowForm::kLastDimension) HEDDLE_CHECK_EQ(row_width(spec.shape), width);
     for (const RowRun& run : piece.runs) {
       HEDDLE_CHECK(run.source_row >= 0 && run.num_rows >= 0 && run.source_step >= 1);
@@ -88,7 +92,8 @@ class WeightLoader {
         dtype_(options.dtype),
         modules_(source, options.quantization, options.device != nullptr) {}
 
-  Result<LoadedWeights> load(std::unique_ptr<const WeightSource> owner) {
+  // Finds every weight and a place for it.
+  Status plan() {
     if (options_.dtype && !is_convertible(*options_.dtype)) {
       return invalid_argument(
           fmt::format("weights cannot be loaded as {}; use float32, bfloat16 or float16",
@@ -97,7 +102,13 @@ class WeightLoader {
     if (on_device() && !dtype_) dtype_ = first_stored_dtype();
     for (const WeightSpec& spec : specs_) HEDDLE_RETURN_IF_ERROR(resolve(spec));
     find_unexpected();
-    HEDDLE_RETURN_IF_ERROR(findings());
+    return findings();
+  }
+
+  [[nodiscard]] int64_t arena_bytes() const { return arena_bytes_; }
+
+  Result<LoadedWeights> load(std::unique_ptr<const WeightSource> owner) {
+    HEDDLE_RETURN_IF_ERROR(plan());
     warn_of_plain_weights();
     HEDDLE_RETURN_IF_ERROR(check_memory());
     HEDDLE_ASSIGN_OR_RETURN(std::byte* const arena, allocate());
@@ -350,7 +361,7 @@ class WeightLoader {
            piece.form != RowForm::kElement &&
            is_quantisable(piece.tensor.name, piece.tensor.shape.rank(),
                           options_.rounding->include_lm_head) &&
-           width_fits(row_width(piece), *options_.rounding);
+           width_fits(stored_row_width(piece), *options_.rounding);
   }
 
   // As resolve(), where some of the hub tensors are quantised, or become so now.
@@ -382,7 +393,8 @@ class WeightLoader {
         origin.stored = *stored;
         origin.plain_dtype = *target_dtype(spec, *stored);
         if (is_rounded(spec, piece)) {
-          origin.rounded = quant::format_of(rounding.scheme, row_width(piece), rounding.group_size);
+          origin.rounded =
+              quant::format_of(rounding.scheme, stored_row_width(piece), rounding.group_size);
         }
       }
       origins.push_back(std::move(origin));
@@ -459,7 +471,8 @@ class WeightLoader {
     if (options_.copy_to_huge_pages || on_device() || stored.data == nullptr ||
         stored.dtype != dtype || spec.offset != 0 || assembly.size() != 1 ||
         assembly[0].runs.size() != 1 || assembly[0].runs[0].source_row != 0 ||
-        assembly[0].runs[0].source_step != 1 || assembly[0].form == RowForm::kInputMajor) {
+        assembly[0].runs[0].source_step != 1 || assembly[0].columns ||
+        assembly[0].form == RowForm::kInputMajor) {
       return false;
     }
     const auto alignment = static_cast<uintptr_t>(std::max<int64_t>(bits_of(dtype) / 8, 1));
@@ -586,6 +599,13 @@ Result<LoadedWeights> load_weights(std::unique_ptr<const WeightSource> source,
   HEDDLE_CHECK(source != nullptr);
   const WeightSource& reference = *source;
   return WeightLoader(reference, specs, options).load(std::move(source));
+}
+
+Result<int64_t> bytes_to_load(const WeightSource& source, std::span<const WeightSpec> specs,
+                              const LoadOptions& options) {
+  WeightLoader loader(source, specs, options);
+  HEDDLE_RETURN_IF_ERROR(loader.plan());
+  return loader.arena_bytes();
 }
 
 }  // namespace heddle::checkpoint

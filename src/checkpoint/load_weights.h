@@ -66,4 +66,9 @@ Result<LoadedWeights> load_weights(std::unique_ptr<const WeightSource> source,
                                    std::span<const WeightSpec> specs,
                                    const LoadOptions& options = {});
 
+// The bytes of memory that load_weights() would fill, without reading a weight: what lies in place
+// in mapped files is not among them. Error: as load_weights(), but for memory and values.
+Result<int64_t> bytes_to_load(const WeightSource& source, std::span<const WeightSpec> specs,
+                              const LoadOptions& options);
+
 }  // namespace heddle::checkpoint

@@ -14,6 +14,7 @@
 #include "checkpoint/copy_job.h"
 #include "checkpoint/readable.h"
 #include "core/check.h"
+#include "quant/columns.h"
 #include "quant/dequantise.h"
 
 namespace heddle::checkpoint {
@@ -25,8 +26,7 @@ constexpr int64_t kAlignment = 64;  // the kernels load whole lines
 int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 const quant::RowFormat* packed_format(const PackedLoad::Origin& origin) {
-  if (origin.module) return &origin.module->format;
-  return origin.rounded ? &*origin.rounded : nullptr;
+  return origin.packed ? &*origin.packed : nullptr;
 }
 
 bool same_part(const PackedLoad::Origin& a, const PackedLoad::Origin& b) {
@@ -67,7 +67,7 @@ int64_t rows_at_once(int64_t K, int64_t rows_per_scale) {
 // A piece that gives these rows, one run from row 0 on.
 HubPiece rows_of(const HubPiece& piece, int64_t source_row, int64_t source_step, int64_t num_rows,
                  int64_t target_row) {
-  HubPiece part = piece;
+  HubPiece part{.tensor = piece.tensor, .form = piece.form, .columns = piece.columns};
   part.runs = {{.source_row = source_row,
                 .target_row = target_row,
                 .num_rows = num_rows,
@@ -86,7 +86,12 @@ Result<PackedLoad> PackedLoad::plan(const WeightSpec& spec, std::vector<Origin> 
 
   std::vector<std::pair<RowRun, size_t>> runs;  // and the origin
   for (size_t i = 0; i < load.origins_.size(); ++i) {
-    const Origin& origin = load.origins_[i];
+    Origin& origin = load.origins_[i];
+    const std::optional<CutRange>& columns = origin.piece->columns;
+    origin.packed = origin.module ? std::optional(origin.module->format) : origin.rounded;
+    if (columns && origin.packed) {
+      origin.packed = quant::columns_of(*origin.packed, columns->first, columns->count);
+    }
     HEDDLE_CHECK(origin.piece->form != RowForm::kElement);
     for (const RowRun& run : origin.piece->runs) {
       if (run.num_rows > 0) runs.emplace_back(run, i);
@@ -119,7 +124,9 @@ Result<PackedLoad> PackedLoad::plan(const WeightSpec& spec, std::vector<Origin> 
                    .source_row = run.source_row,
                    .source_step = run.source_step,
                    .part_row = parts.back().num_rows,
-                   .num_rows = run.num_rows});
+                   .num_rows = run.num_rows,
+                   .rows_before = run.rows_before,
+                   .rows_after = run.rows_after});
     parts.back().num_rows += run.num_rows;
   }
   const int64_t K = spec.shape[spec.shape.rank() - 1];
@@ -135,39 +142,60 @@ Result<PackedLoad> PackedLoad::plan(const WeightSpec& spec, std::vector<Origin> 
   return load;
 }
 
+// The place of the first row in its block of rows that share scales.
+int64_t PackedLoad::row_in_block(const Rows& rows) const {
+  const Origin& origin = origins_[rows.origin];
+  const int64_t row = origin.rounded ? rows.rows_before : rows.source_row;
+  return row % origin.packed->block_rows;
+}
+
 // Rows of a block that lie side by side in the part share their scales: as many as divide the
-// block and all distances at which runs of rows begin, in the tensor and in the part.
+// block and all distances at which runs of rows begin. The first run may begin within a block.
 void PackedLoad::share_scales(const std::vector<Rows>& all) {
-  std::vector<int64_t> shared(weight_->parts.size());
-  for (size_t i = 0; i < shared.size(); ++i) shared[i] = weight_->parts[i].packed.format.block_rows;
   for (const Rows& rows : all) {
-    int64_t& num = shared[rows.part];
-    num = std::gcd(std::gcd(num, rows.part_row), rows.source_step == 1 ? rows.source_row : 1);
+    quant::PackedRows& part = weight_->parts[rows.part].packed;
+    if (part.format.K == 0) continue;
+    int64_t& num = part.rows_per_scale;
+    if (rows.part_row == 0) {
+      num = part.format.block_rows;
+      part.first_scale_rows = row_in_block(rows);
+    } else {
+      num = std::gcd(std::gcd(num, part.first_scale_rows + rows.part_row), row_in_block(rows));
+    }
+    if (rows.source_step != 1) num = 1;
   }
-  for (size_t i = 0; i < shared.size(); ++i) weight_->parts[i].packed.rows_per_scale = shared[i];
+  for (quant::PackedWeight::Part& part : weight_->parts) {
+    part.packed.first_scale_rows %= part.packed.rows_per_scale;
+  }
 }
 
 // A quantised tensor is unpacked once for all its rows; a plain one is read in small stretches.
 void PackedLoad::make_jobs(const std::vector<Rows>& all) {
   for (size_t index = 0; index < origins_.size(); ++index) {
     const Origin& origin = origins_[index];
-    const int64_t K = row_width(*origin.piece);
+    const int64_t K = stored_row_width(*origin.piece);
     Job whole{.origin = index};
     for (const Rows& rows : all) {
       if (rows.origin != index) continue;
       if (origin.module) {
         whole.rows.push_back(rows);
-        whole.bytes += rows.num_rows * origin.module->format.row_bytes();
+        whole.bytes += rows.num_rows * origin.packed->row_bytes();
         continue;
       }
-      const int64_t at_once = rows_at_once(K, weight_->parts[rows.part].packed.rows_per_scale);
-      for (int64_t done = 0; done < rows.num_rows; done += at_once) {
+      const int64_t row_bytes = origin.packed
+                                    ? origin.packed->row_bytes()
+                                    : bytes_of(origin.plain_dtype, row_width(*origin.piece));
+      const int64_t at_once = rows_at_once(K, origin.packed ? origin.packed->block_rows : 1);
+      for (int64_t done = 0; done < rows.num_rows;) {
         Rows part = rows;
         part.source_row += done * rows.source_step;
         part.part_row += done;
-        part.num_rows = std::min(at_once, rows.num_rows - done);
-        const int64_t row_bytes =
-            origin.rounded ? origin.rounded->row_bytes() : bytes_of(origin.plain_dtype, K);
+        part.rows_before += done;
+        // To the end of a block.
+        const int64_t wanted = origin.packed ? at_once - row_in_block(part) : at_once;
+        part.num_rows = std::min(wanted, rows.num_rows - done);
+        done += part.num_rows;
+        part.rows_after += rows.num_rows - done;
         jobs_.push_back({.origin = index, .rows = {part}, .bytes = part.num_rows * row_bytes});
       }
     }
@@ -230,10 +258,16 @@ Status PackedLoad::run_job(size_t index, const WeightSource& source) const {
   return ok_status();
 }
 
+Result<quant::UnpackedMatrix> PackedLoad::unpack(const Origin& origin) const {
+  const std::optional<CutRange>& columns = origin.piece->columns;
+  Result<quant::UnpackedMatrix> matrix =
+      quant::unpack(origin.module->matrix, origin.module->format);
+  if (!matrix.ok() || !columns) return matrix;
+  return quant::columns_of(*matrix, columns->first, columns->count);
+}
+
 Status PackedLoad::unpack_rows(const Job& job) const {
-  const QuantisedModule& module = *origins_[job.origin].module;
-  HEDDLE_ASSIGN_OR_RETURN(const quant::UnpackedMatrix matrix,
-                          quant::unpack(module.matrix, module.format));
+  HEDDLE_ASSIGN_OR_RETURN(const quant::UnpackedMatrix matrix, unpack(origins_[job.origin]));
   for (const Rows& rows : job.rows) {
     const quant::PackedRows& target = weight_->parts[rows.part].packed;
     const int64_t at_once = rows.source_step == 1 ? rows.num_rows : 1;
@@ -247,7 +281,8 @@ Status PackedLoad::unpack_rows(const Job& job) const {
 
 void PackedLoad::round_rows(const Job& job, const WeightSource& source) const {
   for (const Rows& rows : job.rows) {
-    quant::pack_rows(round(rows, source), 0, rows.num_rows, weight_->parts[rows.part].packed,
+    const RoundedRows rounded = round(rows, source);
+    quant::pack_rows(rounded.matrix, rounded.first, rows.num_rows, weight_->parts[rows.part].packed,
                      rows.part_row);
   }
 }
@@ -262,21 +297,37 @@ std::optional<DrawnRows> PackedLoad::drawn_rows(const Rows& rows,
                    .num_rows = rows.num_rows};
 }
 
-quant::UnpackedMatrix PackedLoad::round(const Rows& rows, const WeightSource& source) const {
+// Rounds the whole blocks and rows that these rows are a part of: a rank has the numbers that it
+// would have of the whole weight.
+PackedLoad::RoundedRows PackedLoad::round(const Rows& rows, const WeightSource& source) const {
   const Origin& origin = origins_[rows.origin];
-  if (const std::optional<DrawnRows> drawn = drawn_rows(rows, source)) {
-    return draw_matrix(*drawn, *origin.rounded);
+  const int64_t block_rows = origin.rounded->block_rows;
+  RoundedRows rounded{.first = row_in_block(rows)};
+  Rows blocks = rows;
+  const int64_t end = rounded.first + rows.num_rows;
+  const int64_t missing = (end + block_rows - 1) / block_rows * block_rows - end;
+  blocks.num_rows = end + std::min(missing, rows.rows_after);
+  blocks.source_row -= rounded.first * rows.source_step;
+  if (const std::optional<DrawnRows> drawn = drawn_rows(blocks, source)) {
+    rounded.matrix = draw_matrix(*drawn, *origin.rounded);
+  } else {
+    const int64_t K = stored_row_width(*origin.piece);
+    std::vector<float> values(static_cast<size_t>(blocks.num_rows * K));
+    HubPiece whole_rows = rows_of(*origin.piece, blocks.source_row, blocks.source_step,
+                                  blocks.num_rows, /*target_row=*/0);
+    whole_rows.columns.reset();
+    std::vector<CopyJob> copies;
+    append_copy_jobs(whole_rows, {.dtype = DType::kF32}, copies);
+    for (const CopyJob& copy : copies) {
+      run_copy_job(source, origin.stored, copy, reinterpret_cast<std::byte*>(values.data()));
+    }
+    rounded.matrix = quant::round_to_nearest(values.data(), blocks.num_rows, K, rounding_.scheme,
+                                             rounding_.group_size);
   }
-  const int64_t K = row_width(*origin.piece);
-  std::vector<float> values(static_cast<size_t>(rows.num_rows * K));
-  std::vector<CopyJob> copies;
-  append_copy_jobs(rows_of(*origin.piece, rows.source_row, rows.source_step, rows.num_rows, 0),
-                   {.dtype = DType::kF32}, copies);
-  for (const CopyJob& copy : copies) {
-    run_copy_job(source, origin.stored, copy, reinterpret_cast<std::byte*>(values.data()));
+  if (const std::optional<CutRange>& columns = origin.piece->columns) {
+    rounded.matrix = quant::columns_of(rounded.matrix, columns->first, columns->count);
   }
-  return quant::round_to_nearest(values.data(), rows.num_rows, K, rounding_.scheme,
-                                 rounding_.group_size);
+  return rounded;
 }
 
 void PackedLoad::copy_rows(const Job& job, const WeightSource& source) const {
@@ -299,8 +350,7 @@ Status PackedLoad::stage_rows_of(const Job& job, const WeightSource& source,
                                  const StageRows& stage_rows, const StagePlain& stage_plain) const {
   const Origin& origin = origins_[job.origin];
   if (origin.module) {
-    const Result<quant::UnpackedMatrix> matrix =
-        quant::unpack(origin.module->matrix, origin.module->format);
+    const Result<quant::UnpackedMatrix> matrix = unpack(origin);
     if (!matrix.ok()) return matrix.status().with_context(readable(origin.piece->tensor.name));
     for (const Rows& rows : job.rows) HEDDLE_RETURN_IF_ERROR(stage_rows(*matrix, rows));
     return ok_status();
@@ -310,17 +360,19 @@ Status PackedLoad::stage_rows_of(const Job& job, const WeightSource& source,
       HEDDLE_RETURN_IF_ERROR(stage_plain(rows));
       continue;
     }
-    Rows rounded = rows;  // rows of the joined matrix
-    rounded.source_row = 0;
-    rounded.source_step = 1;
-    HEDDLE_RETURN_IF_ERROR(stage_rows(round(rows, source), rounded));
+    const RoundedRows rounded = round(rows, source);
+    Rows of_matrix = rows;
+    of_matrix.source_row = rounded.first;
+    of_matrix.source_step = 1;
+    HEDDLE_RETURN_IF_ERROR(stage_rows(rounded.matrix, of_matrix));
   }
   return ok_status();
 }
 
 Status PackedLoad::stage_job(size_t index, const WeightSource& source, WeightStage& stage) const {
   const Job& job = jobs_[index];
-  if (origins_[job.origin].rounded && stage.can_draw()) {
+  const Origin& origin = origins_[job.origin];
+  if (origin.rounded && !origin.piece->columns && stage.can_draw()) {
     const Rows& rows = job.rows.front();  // a job with a rounded tensor has only this one
     if (const std::optional<DrawnRows> drawn = drawn_rows(rows, source)) {
       return stage.draw_rows(*drawn,
@@ -365,16 +417,16 @@ Status PackedLoad::stage_packed(const quant::UnpackedMatrix& matrix, const Rows&
     quant::PackedRows piece{.format = format,
                             .num_rows = std::min(at_once, rows.num_rows - done),
                             .rows_per_scale = target.rows_per_scale};
+    piece.first_scale_rows = (target.first_scale_rows + row) % target.rows_per_scale;
     const int64_t code_bytes = aligned(piece.num_rows * format.code_bytes());
     const int64_t scale_bytes = aligned(piece.num_scale_rows() * format.scale_bytes());
     const int64_t zero_bytes = format.has_zeros ? piece.num_rows * format.num_groups() : 0;
     HEDDLE_ASSIGN_OR_RETURN(piece.codes, stage.reserve(code_bytes + scale_bytes + zero_bytes));
     piece.scales = piece.codes + code_bytes;
     piece.zeros = reinterpret_cast<uint8_t*>(piece.scales + scale_bytes);
-    for (int64_t i = 0; i < piece.num_rows; i += piece.rows_per_scale) {
-      const int64_t step = rows.source_step;  // with rows that share scales it is 1
-      quant::pack_rows(matrix, rows.source_row + (done + i) * step,
-                       std::min(piece.rows_per_scale, piece.num_rows - i), piece, i);
+    const int64_t together = rows.source_step == 1 ? piece.num_rows : 1;
+    for (int64_t i = 0; i < piece.num_rows; i += together) {
+      quant::pack_rows(matrix, rows.source_row + (done + i) * rows.source_step, together, piece, i);
     }
     HEDDLE_RETURN_IF_ERROR(stage.send(place.codes + row * format.code_bytes(), 0,
                                       piece.num_rows * format.code_bytes()));

@@ -47,6 +47,8 @@ class PackedLoad {
     StoredWeight stored;                      // otherwise: a plain tensor
     std::optional<quant::RowFormat> rounded;  // target format of rows quantised at load time
     DType plain_dtype = DType::kBf16;         // dtype of rows that stay plain
+    std::optional<quant::RowFormat> packed;   // in memory: `module`'s or `rounded`, of the columns
+                                              // that the piece takes; set by plan()
   };
 
   // Error: kUnimplemented for rows too wide to serve, and for rows that are stored in several ways
@@ -94,6 +96,14 @@ class PackedLoad {
     int64_t source_step = 1;
     int64_t part_row = 0;
     int64_t num_rows = 0;
+    int64_t rows_before = 0;  // of the same run: RowRun
+    int64_t rows_after = 0;
+  };
+
+  // Rows of a quantised matrix and where among them those of a job begin.
+  struct RoundedRows {
+    quant::UnpackedMatrix matrix;
+    int64_t first = 0;
   };
 
   struct Job {
@@ -115,7 +125,9 @@ class PackedLoad {
   Status unpack_rows(const Job& job) const;
   void round_rows(const Job& job, const WeightSource& source) const;
   void copy_rows(const Job& job, const WeightSource& source) const;
-  [[nodiscard]] quant::UnpackedMatrix round(const Rows& rows, const WeightSource& source) const;
+  [[nodiscard]] RoundedRows round(const Rows& rows, const WeightSource& source) const;
+  [[nodiscard]] int64_t row_in_block(const Rows& rows) const;
+  Result<quant::UnpackedMatrix> unpack(const Origin& origin) const;
 
   // The rule of rows that are rounded, where the source draws them.
   [[nodiscard]] std::optional<DrawnRows> drawn_rows(const Rows& rows,

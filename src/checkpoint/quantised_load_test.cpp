@@ -357,7 +357,8 @@ TEST_F(QuantisedLoadTest, ADeviceGetsTheGroupsOfColumnsInActivationOrder) {
 TEST_F(QuantisedLoadTest, RowsOfABlockShareScalesAsFarAsTheyLieTogether) {
   store("w.weight", {384, 32}, DType::kF8E4M3, 1);
   store("w.weight_scale_inv", {3, 1}, DType::kF32, 2);
-  const auto rows_per_scale = [&](const std::vector<RowRun>& runs) {
+  // And the rows of the first block that lie before the weight's.
+  const auto shared = [&](const std::vector<RowRun>& runs) {
     int64_t num_rows = 0;
     for (const RowRun& run : runs) num_rows += run.num_rows;
     const WeightSpec spec{.name = "w",
@@ -365,23 +366,25 @@ TEST_F(QuantisedLoadTest, RowsOfABlockShareScalesAsFarAsTheyLieTogether) {
                           .alternatives = {permuted({"w.weight", {384, 32}}, runs)}};
     const Result<LoadedWeights> loaded = load({spec}, kFp8);
     EXPECT_TRUE(loaded.ok()) << loaded.status().to_string();
-    return (*loaded)["w"].packed->parts[0].packed.rows_per_scale;
+    const quant::PackedRows& rows = (*loaded)["w"].packed->parts[0].packed;
+    return std::pair(rows.rows_per_scale, rows.first_scale_rows);
   };
+  using Shared = std::pair<int64_t, int64_t>;
   using Run = RowRun;
-  EXPECT_EQ(rows_per_scale({Run{.num_rows = 384}}), 128);
-  EXPECT_EQ(rows_per_scale({Run{.source_row = 128, .num_rows = 256},
-                            Run{.source_row = 0, .target_row = 256, .num_rows = 128}}),
-            128);
-  EXPECT_EQ(rows_per_scale({Run{.source_row = 192, .num_rows = 192},
-                            Run{.source_row = 0, .target_row = 192, .num_rows = 192}}),
-            64);
-  EXPECT_EQ(rows_per_scale({Run{.source_row = 100, .num_rows = 284},
-                            Run{.source_row = 0, .target_row = 284, .num_rows = 100}}),
-            4);
-  EXPECT_EQ(
-      rows_per_scale({Run{.num_rows = 192, .source_step = 2},
-                      Run{.source_row = 1, .target_row = 192, .num_rows = 192, .source_step = 2}}),
-      1);
+  EXPECT_EQ(shared({Run{.num_rows = 384}}), Shared(128, 0));
+  EXPECT_EQ(shared({Run{.source_row = 100, .num_rows = 200}}), Shared(128, 100));
+  EXPECT_EQ(shared({Run{.source_row = 128, .num_rows = 256},
+                    Run{.source_row = 0, .target_row = 256, .num_rows = 128}}),
+            Shared(128, 0));
+  EXPECT_EQ(shared({Run{.source_row = 192, .num_rows = 192},
+                    Run{.source_row = 0, .target_row = 192, .num_rows = 192}}),
+            Shared(128, 64));
+  EXPECT_EQ(shared({Run{.source_row = 0, .num_rows = 100},
+                    Run{.source_row = 100, .target_row = 100, .num_rows = 284}}),
+            Shared(4, 0));
+  EXPECT_EQ(shared({Run{.num_rows = 192, .source_step = 2},
+                    Run{.source_row = 1, .target_row = 192, .num_rows = 192, .source_step = 2}}),
+            Shared(1, 0));
 }
 
 // kv_b_proj, whose columns are read, too.

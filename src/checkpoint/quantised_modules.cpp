@@ -156,7 +156,7 @@ Result<std::optional<QuantisedModule>> QuantisedModules::find(
     QuantisedModule found;
     quant::StoredMatrix& matrix = found.matrix;
     matrix.layout = *layout;
-    matrix.K = row_width(piece);
+    matrix.K = stored_row_width(piece);
     matrix.N = num_rows(piece);
     if (piece.tensor.shape.rank() == 3) matrix.num_experts = piece.tensor.shape[0];
     matrix.input_major = piece.form == RowForm::kInputMajor;

@@ -24,7 +24,7 @@ std::string with_index(const std::string& pattern, int64_t index) {
 
 }  // namespace
 
-int64_t row_width(const HubPiece& piece) {
+int64_t stored_row_width(const HubPiece& piece) {
   const Shape& shape = piece.tensor.shape;
   switch (piece.form) {
     case RowForm::kLastDimension:
@@ -37,8 +37,12 @@ int64_t row_width(const HubPiece& piece) {
   return 1;
 }
 
+int64_t row_width(const HubPiece& piece) {
+  return piece.columns ? piece.columns->count : stored_row_width(piece);
+}
+
 int64_t num_rows(const HubPiece& piece) {
-  return piece.tensor.shape.num_elements() / std::max<int64_t>(row_width(piece), 1);
+  return piece.tensor.shape.num_elements() / std::max<int64_t>(stored_row_width(piece), 1);
 }
 
 int64_t row_width(const Shape& shape) { return shape.rank() >= 2 ? shape[shape.rank() - 1] : 1; }

@@ -5,7 +5,8 @@
 // Everything is a matter of rows. A tensor of rank 2 or more is a list of rows as long as its last
 // dimension; a vector is a list of rows of one element. A weight takes each of its rows from some
 // row of some hub tensor. That covers concatenation, stacked experts and interleaved projections
-// alike, and with RowForm transposed ones:
+// alike, and with RowForm transposed ones. A rank that has some columns of a weight takes a range
+// of each row (weight_slice.h):
 //
 //   {.name = "layers.3.qkv", .shape = {5120, 2048},
 //    .alternatives = {concatenated({{"model.layers.3.self_attn.q_proj.weight", {4096, 2048}},
@@ -14,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +32,10 @@ struct RowRun {
   int64_t target_row = 0;
   int64_t num_rows = 0;
   int64_t source_step = 1;
+  // Of a run that is shared with other ranks: its rows before and after these. Blocks of rows that
+  // are quantised at load begin where the whole run does.
+  int64_t rows_before = 0;
+  int64_t rows_after = 0;
 
   friend bool operator==(const RowRun&, const RowRun&) = default;
 };
@@ -48,11 +54,14 @@ enum class RowForm : uint8_t {
 
 struct HubPiece {
   HubTensor tensor;
-  std::vector<RowRun> runs;
+  std::vector<RowRun> runs;  // none: the tensor is the model's, and other ranks have its rows
   RowForm form = RowForm::kLastDimension;
+  std::optional<CutRange> columns = std::nullopt;  // of each row; all: none. Not with kElement
 };
 
-// Elements per row of a piece, and its number of rows.
+// Elements that a row of the hub tensor has, those of them that the weight takes, and the number of
+// rows.
+[[nodiscard]] int64_t stored_row_width(const HubPiece& piece);
 [[nodiscard]] int64_t row_width(const HubPiece& piece);
 [[nodiscard]] int64_t num_rows(const HubPiece& piece);
 

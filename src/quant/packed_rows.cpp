@@ -13,23 +13,6 @@ namespace heddle::quant {
 
 namespace {
 
-int64_t bytes_of(ScaleType type) {
-  switch (type) {
-    case ScaleType::kF32:
-      return 4;
-    case ScaleType::kBf16:
-    case ScaleType::kF16:
-      return 2;
-    case ScaleType::kE8M0:
-    case ScaleType::kE4M3Times:
-    case ScaleType::kE4M3Over:
-    case ScaleType::kU8Times:
-    case ScaleType::kI8Times:
-      return 1;
-  }
-  HEDDLE_CHECK(false && "unknown scale type");
-}
-
 const char* name_of(Code code, ScaleType scale) {
   switch (code) {
     case Code::kU4:
@@ -67,6 +50,23 @@ const char* name_of(ScaleType type) {
 }
 
 }  // namespace
+
+int64_t bytes_of(ScaleType type) {
+  switch (type) {
+    case ScaleType::kF32:
+      return 4;
+    case ScaleType::kBf16:
+    case ScaleType::kF16:
+      return 2;
+    case ScaleType::kE8M0:
+    case ScaleType::kE4M3Times:
+    case ScaleType::kE4M3Over:
+    case ScaleType::kU8Times:
+    case ScaleType::kI8Times:
+      return 1;
+  }
+  HEDDLE_CHECK(false && "unknown scale type");
+}
 
 int64_t RowFormat::scale_bytes() const {
   const int64_t bytes = num_groups() * bytes_of(scale);

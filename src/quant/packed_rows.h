@@ -51,6 +51,9 @@ enum class ScaleType : uint8_t {
   kI8Times,    // scale times a signed byte
 };
 
+// Bytes of one scale; of those on two levels, of its byte.
+[[nodiscard]] int64_t bytes_of(ScaleType type);
+
 // Whether a row of scales begins with an fp32 factor of all of them.
 [[nodiscard]] constexpr bool has_factor(ScaleType type) {
   return type == ScaleType::kE4M3Times || type == ScaleType::kE4M3Over;

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a rank of a tensor-parallel group has of each weight, as the model's WeightSpecs with fewer
+// rows, columns or experts. Each rank loads its own: load_weights() reads what it needs of the hub
+// tensors, quantised ones included.
+//
+//   WeightCut           by default                        in exact mode
+//   kNone               all                               all
+//   kRows               its rows                          its rows
+//   kColumns            its columns: a term of a sum      rows of the output, all columns: no sum
+//                                                         crosses ranks
+//   kWholeExperts       its experts where the ranks divide their number, else
+//                       a share of each one's width       all experts
+//
+// Threading: pure functions of values.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include <heddle/status.h>
+
+#include "checkpoint/weight_map.h"
+
+namespace heddle::checkpoint {
+
+inline constexpr int64_t kMaxRanks = 8;  // GPUs of one host
+
+struct Ranks {
+  int64_t count = 1;
+  bool exact = false;
+};
+
+// The ranges of one dimension of a weight that a rank has, in its order.
+struct WeightShare {
+  int dimension = 0;
+  std::vector<CutRange> ranges;
+
+  [[nodiscard]] int64_t size() const;
+};
+
+// The share of rank `rank`; none: it has all of the weight. Error: kInvalidArgument, naming the
+// weight and the sizes that the ranks do not divide.
+Result<std::optional<WeightShare>> share_of(const WeightSpec& spec, int64_t rank,
+                                            const Ranks& ranks);
+
+// The weight of that rank, which has no cut any more. Hub tensors of which it has nothing remain as
+// pieces without runs, so that every rank finds the same ones missing or superfluous. Error: as
+// share_of().
+Result<WeightSpec> sliced(const WeightSpec& spec, int64_t rank, const Ranks& ranks);
+
+// All weights of the rank.
+Result<std::vector<WeightSpec>> sliced(std::span<const WeightSpec> specs, int64_t rank,
+                                       const Ranks& ranks);
+
+// For 1 to kMaxRanks ranks, at index count - 1: OK, or the error of the first weight that they do
+// not divide.
+[[nodiscard]] std::vector<Status> legal_ranks(std::span<const WeightSpec> specs, bool exact);
+
+}  // namespace heddle::checkpoint
