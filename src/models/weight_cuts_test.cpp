@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How ranks would share the weights of every family (checkpoint/weight_cut.h): what they have is
-// all of each weight, and the weights of a model with as many heads and channels fewer.
+// How ranks share the weights of every family (checkpoint/weight_slice.h): what they load is all of
+// each weight, and the weights of a model with as many heads and channels fewer.
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -10,6 +10,9 @@
 
 #include <gmock/gmock.h>
 
+#include "checkpoint/dummy_weights.h"
+#include "checkpoint/quantise_checkpoint.h"
+#include "checkpoint/weight_slice_fixture.h"
 #include "models/small_config_fixture.h"
 #include "support/dense_model.h"
 #include "support/test_data.h"
@@ -18,134 +21,11 @@ namespace heddle::models {
 namespace {
 
 using checkpoint::CutKind;
-using checkpoint::CutPart;
-using checkpoint::CutRange;
-using checkpoint::PartCut;
-using checkpoint::WeightCut;
+using checkpoint::LoadOptions;
 using checkpoint::WeightSpec;
+using checkpoint::testing::check_slices;
 using nlohmann::json;
-
-// A weight whose elements are their own numbers, as [outer, cut dimension, inner].
-struct Layout {
-  int64_t outer = 1;
-  int64_t size = 1;
-  int64_t inner = 1;
-};
-
-// One way to cut a weight.
-struct Way {
-  std::vector<CutPart> parts;
-  int dimension = 0;
-};
-
-std::vector<Way> ways_of(const WeightSpec& spec) {
-  const WeightCut& cut = spec.cut;
-  std::vector<Way> ways;
-  if (cut.kind == CutKind::kWholeExperts) ways.push_back({{{spec.shape[0]}}, 0});
-  const CutKind within = cut.kind == CutKind::kWholeExperts ? cut.within : cut.kind;
-  if (within == CutKind::kNone) {
-    if (cut.kind == CutKind::kNone) ways.push_back({{{spec.shape[0], 1, PartCut::kWhole}}, 0});
-    return ways;
-  }
-  const int outer = cut.kind == CutKind::kWholeExperts ? 1 : 0;
-  ways.push_back({cut.parts, outer + (within == CutKind::kColumns ? 1 : 0)});
-  return ways;
-}
-
-Layout layout_of(const Shape& shape, int dimension) {
-  Layout layout{.size = shape[dimension]};
-  for (int i = 0; i < shape.rank(); ++i) {
-    if (i < dimension) layout.outer *= shape[i];
-    if (i > dimension) layout.inner *= shape[i];
-  }
-  return layout;
-}
-
-// A rank's share: the numbers of its elements, in the order of its own dense tensor.
-std::vector<int64_t> piece_of(const Layout& layout, const std::vector<CutRange>& ranges) {
-  std::vector<int64_t> piece;
-  for (int64_t o = 0; o < layout.outer; ++o) {
-    for (const CutRange& range : ranges) {
-      for (int64_t i = range.first * layout.inner; i < (range.first + range.count) * layout.inner;
-           ++i) {
-        piece.push_back(o * layout.size * layout.inner + i);
-      }
-    }
-  }
-  return piece;
-}
-
-// The number of ranks that hold a copy of each element of a part.
-int64_t copies_of(const CutPart& part, int64_t num_ranks) {
-  if (part.cut == PartCut::kWhole) return num_ranks;
-  if (part.cut != PartCut::kCopied) return 1;
-  return std::max<int64_t>(num_ranks * part.unit / part.size, 1);
-}
-
-// Whether the ranks divide the weight; where they do, joins what they have.
-bool check_joined(const WeightSpec& spec, const Way& way, int64_t num_ranks) {
-  const Layout layout = layout_of(spec.shape, way.dimension);
-  int64_t covered = 0;
-  for (const CutPart& part : way.parts) covered += part.size;
-  EXPECT_EQ(covered, layout.size) << "the parts are not the dimension";
-  std::vector<int64_t> times(static_cast<size_t>(spec.shape.num_elements()), 0);
-  for (int64_t rank = 0; rank < num_ranks; ++rank) {
-    const auto ranges = ranges_of_rank(way.parts, rank, num_ranks);
-    if (!ranges.ok()) return false;
-    for (const int64_t element : piece_of(layout, *ranges)) ++times[static_cast<size_t>(element)];
-  }
-  std::vector<int64_t> want;
-  for (const CutPart& part : way.parts) {
-    want.insert(want.end(), static_cast<size_t>(part.size * layout.inner),
-                copies_of(part, num_ranks));
-  }
-  for (size_t i = 0; i < times.size(); ++i) {
-    if (times[i] != want[i % want.size()]) {
-      ADD_FAILURE() << "element " << i << " is in " << times[i] << " ranks";
-      return true;
-    }
-  }
-  return true;
-}
-
-// The numbers of ranks, of 2, 4 and 8, that divide every weight of the model.
-std::vector<int64_t> check_model(const Model& model) {
-  std::vector<int64_t> legal;
-  for (const int64_t num_ranks : {2, 4, 8}) {
-    bool divides = true;
-    for (const WeightSpec& spec : model.weight_specs()) {
-      for (const Way& way : ways_of(spec)) {
-        SCOPED_TRACE(spec.name);
-        divides = check_joined(spec, way, num_ranks) && divides;
-      }
-    }
-    if (divides) legal.push_back(num_ranks);
-  }
-  return legal;
-}
-
-TEST(WeightCuts, JoinToEveryWeightOfTheModelsHere) {
-  for (const auto& folder :
-       {heddle::testing::dense_model(), heddle::testing::repository_path("models/heddle-tiny")}) {
-    SCOPED_TRACE(folder);
-    const auto config = load_config(folder);
-    ASSERT_TRUE(config.ok()) << config.status().to_string();
-    EXPECT_FALSE(check_model(*create_model(*config)).empty());
-  }
-}
-
-TEST(WeightCuts, JoinToEveryWeightOfEveryGolden) {
-  HEDDLE_SHARED_PATH_OR_SKIP(goldens, "golden");
-  int cut_by_two = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(goldens)) {
-    if (!entry.is_directory()) continue;
-    const auto config = load_config(entry.path());
-    if (!config.ok()) continue;
-    SCOPED_TRACE(entry.path());
-    cut_by_two += check_model(*create_model(*config)).empty() ? 0 : 1;
-  }
-  EXPECT_GE(cut_by_two, 16);
-}
+using ::testing::IsSupersetOf;
 
 // Every family, with sizes that eight ranks divide, all but the heads of keys.
 std::vector<json> wide_configs() {
@@ -205,6 +85,71 @@ std::vector<json> wide_configs() {
   return configs;
 }
 
+// The numbers of ranks that share the weights of `folder`, whose slices join.
+std::vector<int64_t> check_folder(const std::filesystem::path& folder, LoadOptions options = {}) {
+  SCOPED_TRACE(folder);
+  const auto config = load_config(folder);
+  if (!config.ok()) {
+    ADD_FAILURE() << config.status().to_string();
+    return {};
+  }
+  const auto model = create_model(*config);
+  options.ignored_prefixes = model->ignored_prefixes();
+  options.quantization = config->quantization ? &*config->quantization : nullptr;
+  const auto load = [&](std::span<const WeightSpec> specs) {
+    return load_weights(open_weights(folder).value(), specs, options);
+  };
+  return check_slices(model->weight_specs(), load, /*exact=*/false);
+}
+
+TEST(WeightCuts, SlicesOfEveryFamilyJoin) {
+  for (const json& config : wide_configs()) {
+    SCOPED_TRACE(config["architectures"]);
+    const auto load = [](std::span<const WeightSpec> specs) {
+      return load_weights(std::make_unique<checkpoint::DummyWeights>(1), specs,
+                          {.dtype = DType::kF32, .num_threads = 1});
+    };
+    const std::vector<WeightSpec> specs = testing::model_of(config)->weight_specs();
+    for (const bool exact : {false, true}) {
+      EXPECT_THAT(check_slices(specs, load, exact), IsSupersetOf({2, 4, 8}));
+    }
+  }
+}
+
+// As they are, quantised by `heddle quantize`, and as they are loaded.
+TEST(WeightCuts, SlicesOfTheModelsHereJoinInEveryFormat) {
+  const checkpoint::testing::TemporaryFolder folder;
+  for (const auto& source :
+       {heddle::testing::dense_model(), heddle::testing::repository_path("models/heddle-tiny")}) {
+    const std::vector<int64_t> legal = check_folder(source);
+    EXPECT_THAT(legal, IsSupersetOf({2}));
+    using checkpoint::QuantisedFormat;
+    for (const QuantisedFormat format :
+         {QuantisedFormat::kAwq, QuantisedFormat::kFp8Block, QuantisedFormat::kInt8}) {
+      const auto output = folder.path() / "quantised";
+      const auto report = checkpoint::quantise_checkpoint(
+          {.source = source, .output = output, .format = format, .group_size = 32});
+      ASSERT_TRUE(report.ok()) << report.status().to_string();
+      EXPECT_EQ(check_folder(output), legal);
+      std::filesystem::remove_all(output);
+    }
+    for (const auto scheme : {quant::Scheme::kInt4, quant::Scheme::kFp8Block}) {
+      EXPECT_EQ(check_folder(source, {.rounding = checkpoint::Rounding{.scheme = scheme}}), legal);
+    }
+  }
+}
+
+TEST(WeightCuts, SlicesOfEveryGoldenJoin) {
+  HEDDLE_SHARED_PATH_OR_SKIP(goldens, "golden");
+  int shared_by_two = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(goldens)) {
+    if (!entry.is_directory() || !load_config(entry.path()).ok()) continue;
+    const std::vector<int64_t> legal = check_folder(entry.path());
+    shared_by_two += std::ranges::count(legal, 2) > 0 ? 1 : 0;
+  }
+  EXPECT_GE(shared_by_two, 16);
+}
+
 // The same model for one rank of several.
 json smaller(json config, int64_t num_ranks) {
   const auto divide = [num_ranks](json& at, const char* key, int64_t least = 0) {
@@ -230,14 +175,14 @@ json smaller(json config, int64_t num_ranks) {
 
 // The rank's shape of a weight whose experts every rank has.
 Shape shape_of_rank(const WeightSpec& spec, int64_t num_ranks) {
-  const Way way = ways_of(spec).back();
-  if (spec.cut.kind == CutKind::kWholeExperts && spec.cut.within == CutKind::kNone)
-    return spec.shape;
+  const bool experts = spec.cut.kind == CutKind::kWholeExperts;
+  const CutKind kind = experts ? spec.cut.within : spec.cut.kind;
+  if (kind == CutKind::kNone) return spec.shape;
   std::vector<int64_t> dims(spec.shape.dims().begin(), spec.shape.dims().end());
-  int64_t& size = dims[static_cast<size_t>(way.dimension)];
+  int64_t& size = dims[size_t{experts} + size_t{kind == CutKind::kColumns}];
   size = 0;
-  const auto ranges = ranges_of_rank(way.parts, 0, num_ranks).value();
-  for (const CutRange& range : ranges) size += range.count;
+  const auto ranges = ranges_of_rank(spec.cut.parts, 0, num_ranks).value();
+  for (const checkpoint::CutRange& range : ranges) size += range.count;
   return Shape(dims);
 }
 
@@ -253,7 +198,7 @@ TEST(WeightCuts, GiveARankTheWeightsOfAModelWithFewerHeadsAndChannels) {
         want.emplace(spec.name, spec.shape);
       }
       for (const WeightSpec& spec : model->weight_specs()) {
-        if (spec.name == "embed_tokens" || spec.name == "lm_head") continue;  // by tokens
+        if (spec.name == "lm_head") continue;  // by tokens
         const bool is_short_convolution = spec.name.find(".conv.in_proj") != std::string::npos ||
                                           spec.name.find(".conv.out_proj") != std::string::npos ||
                                           spec.name.find(".conv.conv") != std::string::npos;

@@ -115,8 +115,7 @@ class Decoder final : public Model {
     specs.push_back({.name = "embed_tokens",
                      .shape = table,
                      .alternatives = std::move(embeddings),
-                     .packing = checkpoint::Packing::kLookedUp,
-                     .cut = vocabulary_cut(config_.vocab_size)});
+                     .packing = checkpoint::Packing::kLookedUp});
     if (!config_.tie_word_embeddings) {
       add_linear_weights(specs, "lm_head", {{names.head, config_.vocab_size}}, config_.hidden_size,
                          vocabulary_cut(config_.vocab_size));

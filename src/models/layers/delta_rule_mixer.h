@@ -48,18 +48,16 @@ class DeltaRuleMixer : public Mixer {
   }
 
   // How ranks share tensors as wide as all queries, as all values, or with one number per value
-  // head: by key heads with their value heads.
+  // head: each has its value heads and the key heads that these read.
   [[nodiscard]] checkpoint::CutPart queries() const {
-    return {config_.key_width(), config_.key_head_dim};
+    return {config_.key_width(), config_.key_head_dim, checkpoint::PartCut::kCopied};
   }
 
   [[nodiscard]] checkpoint::CutPart values() const {
-    return {config_.value_width(), config_.value_width() / config_.num_key_heads};
+    return {config_.value_width(), config_.value_head_dim};
   }
 
-  [[nodiscard]] checkpoint::CutPart per_value_head() const {
-    return {config_.num_value_heads, config_.num_value_heads / config_.num_key_heads};
-  }
+  [[nodiscard]] checkpoint::CutPart per_value_head() const { return {config_.num_value_heads}; }
 
   checkpoint::LinearAttentionConfig config_;
   int64_t hidden_size_;
