@@ -34,10 +34,9 @@ struct Params {
   void* q_out;
   Target keys, values;
   const int32_t* positions;
-  const float* inverse_frequencies;
+  Frequencies frequencies;
   int64_t q_stride, k_stride, v_stride, q_out_stride;
   int64_t num_heads, num_kv_heads;  // query heads; key and value heads
-  float factor;
   Rotation q_rotation, k_rotation;
   PageTable pages;
   const int32_t* first_stored;  // indexed by sequence
@@ -54,7 +53,7 @@ __global__ void __launch_bounds__(kThreads) rotate_append_kernel(const __grid_co
   let_next_kernel_start();
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int64_t row = blockIdx.x;
-  form_angles(p.inverse_frequencies, p.q_rotation.half, p.positions[row], p.factor, cosines, sines);
+  form_angles(p.frequencies, p.q_rotation.half, p.positions[row], cosines, sines);
   const int64_t D = p.q_rotation.D;
   int64_t head = int64_t{blockIdx.y} * kHeadsPerBlock + threadIdx.x / kWarp;
   const int64_t b = p.batch.row_sequences[row];
@@ -100,15 +99,6 @@ __global__ void __launch_bounds__(kThreads) rotate_append_kernel(const __grid_co
   }
 }
 
-Rotation rotation_of(const RopeArgs& args) {
-  return {.norm_weight = args.norm_weight.as<float>(),
-          .D = args.head_dim,
-          .first = args.first_channel,
-          .half = args.inverse_frequencies.shape[0],
-          .interleaved = args.interleaved,
-          .epsilon = args.epsilon};
-}
-
 }  // namespace
 
 Status rotate_append_cuda(CudaContext& context, const RotateAppendArgs& args) {
@@ -124,16 +114,15 @@ Status rotate_append_cuda(CudaContext& context, const RotateAppendArgs& args) {
                       .keys = target(attention.kv.k, attention.kv.k_scale),
                       .values = target(attention.kv.v, attention.kv.v_scale),
                       .positions = args.q.positions.as<int32_t>(),
-                      .inverse_frequencies = args.q.inverse_frequencies.as<float>(),
+                      .frequencies = Frequencies::of(args.q),
                       .q_stride = args.q.x.row_stride,
                       .k_stride = args.k.x.row_stride,
                       .v_stride = attention.v.row_stride,
                       .q_out_stride = args.q.y.row_stride,
                       .num_heads = args.q.x.shape[1] / attention.head_dim,
                       .num_kv_heads = attention.num_kv_heads,
-                      .factor = args.q.factor,
-                      .q_rotation = rotation_of(args.q),
-                      .k_rotation = rotation_of(args.k),
+                      .q_rotation = Rotation::of(args.q),
+                      .k_rotation = Rotation::of(args.k),
                       .pages = page_table_of(*attention.forward, attention.kv.table),
                       .first_stored = first_stored_of(*attention.forward, attention.kv.table),
                       .batch = attention.forward->batch};

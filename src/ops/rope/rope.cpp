@@ -11,12 +11,16 @@
 namespace heddle::ops {
 
 Status rope(Context& context, const RopeArgs& args) {
-  Dim T{"T"}, W{"N*D"}, half{"R/2"}, D{"D", args.head_dim};
+  Dim T{"T"}, W{"N*D"}, two{"2", 2}, half{"R/2"}, D{"D", args.head_dim};
   ShapeContract contract("rope");
   contract.expect("x", args.x, {&T, &W}, activations(context))
       .expect("positions", args.positions, {&T}, DType::kI32)
-      .expect("inverse_frequencies", args.inverse_frequencies, {&half}, DType::kF32)
       .expect("y", args.y, {&T, &W}, args.x.dtype);
+  if (args.inverse_frequencies.shape.rank() == 2) {
+    contract.expect("inverse_frequencies", args.inverse_frequencies, {&two, &half}, DType::kF32);
+  } else {
+    contract.expect("inverse_frequencies", args.inverse_frequencies, {&half}, DType::kF32);
+  }
   if (args.norm_weight.data != nullptr) {
     contract.expect("norm_weight", args.norm_weight, {&D}, DType::kF32);
   }
@@ -43,7 +47,7 @@ Status position_scale(Context& context, const PositionScaleArgs& args) {
 
 Status position_scale_cpu(CpuContext& /*context*/, const PositionScaleArgs& args) {
   for (int64_t t = 0; t < args.y.shape[0]; ++t) {
-    const int64_t contexts = args.positions.as<int32_t>()[t] / args.length;
+    const int64_t contexts = (args.positions.as<int32_t>()[t] & ~kLongRope) / args.length;
     *args.y.row<float>(t) =
         static_cast<float>(1 + args.beta * std::log1p(static_cast<double>(contexts)));
   }
@@ -73,14 +77,17 @@ Status launch_position_scale(Context& context, const LaunchArgs& args) {
 Status infer_heads(const TensorMeta& x, const TensorMeta& positions, const TensorMeta& frequencies,
                    const Attrs& attrs, int64_t first_channel, std::vector<TensorMeta>& outputs) {
   const int64_t D = attrs.integer("head_dim");
-  if (x.rank != 2 || positions.rank != 1 || frequencies.rank != 1 || !(positions[0] == x[0]) ||
+  const bool has_tables =
+      frequencies.rank == 1 || (frequencies.rank == 2 && frequencies[0].offset == 2);
+  if (x.rank != 2 || positions.rank != 1 || !has_tables || !(positions[0] == x[0]) ||
       positions.dtype != DType::kI32) {
     return invalid_argument(
-        fmt::format("rope takes [T, N*D], int32[T] and [R/2], got {}, {} and {}", x.to_string(),
-                    positions.to_string(), frequencies.to_string()));
+        fmt::format("rope takes [T, N*D], int32[T] and [R/2] or [2, R/2], got {}, {} and {}",
+                    x.to_string(), positions.to_string(), frequencies.to_string()));
   }
-  if (D <= 0 || x[1].offset % D != 0 || first_channel < 0 ||
-      first_channel + 2 * frequencies[0].offset > D || frequencies[0].offset > kMaxRotaryPairs) {
+  const int64_t pairs = frequencies[frequencies.rank - 1].offset;
+  if (D <= 0 || x[1].offset % D != 0 || first_channel < 0 || first_channel + 2 * pairs > D ||
+      pairs > kMaxRotaryPairs) {
     return invalid_argument(
         fmt::format("rope: heads of {} channels do not fit x {} with frequencies {} from channel "
                     "{}",

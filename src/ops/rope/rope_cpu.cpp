@@ -56,14 +56,16 @@ void RotatePairs(const float* x, const float* HWY_RESTRICT cosines, const float*
 void RopeRows(const RopeArgs& args, int64_t begin, int64_t end) {
   const int64_t D = args.head_dim;
   const int64_t width = args.x.shape[1];
-  const int64_t half = args.inverse_frequencies.shape[0];
+  const int64_t half = args.num_pairs();
+  const bool has_two = args.inverse_frequencies.shape.rank() == 2;
   const int64_t first = args.first_channel;
-  const auto* frequencies = args.inverse_frequencies.as<float>();
   const auto* positions = args.positions.as<int32_t>();
   std::array<float, kMaxRotaryPairs> cosines;
   std::array<float, kMaxRotaryPairs> sines;
   for (int64_t t = begin; t < end; ++t) {
-    const auto position = static_cast<float>(positions[t]);
+    const bool is_long = has_two && (positions[t] & kLongRope) != 0;
+    const auto* frequencies = args.inverse_frequencies.as<float>() + (is_long ? half : 0);
+    const auto position = static_cast<float>(positions[t] & ~kLongRope);
     for (int64_t i = 0; i < half; ++i) {
       const float angle = frequencies[i] * position;
       cosines[static_cast<size_t>(i)] = std::cos(angle) * args.factor;
@@ -99,7 +101,7 @@ HWY_EXPORT(RopeRows);
 
 Status rope_cpu(CpuContext& context, const RopeArgs& args) {
   // A sine or cosine costs about as much as ten elements of a plain pass.
-  const int64_t row_cost = args.x.shape[1] + 20 * args.inverse_frequencies.shape[0];
+  const int64_t row_cost = args.x.shape[1] + 20 * args.num_pairs();
   for_row_ranges(context.pool, args.x.shape[0], row_cost, [&](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(RopeRows)(args, begin, end);
   });

@@ -16,12 +16,11 @@ namespace {
 struct Params {
   const void* x;
   const int32_t* positions;
-  const float* inverse_frequencies;
+  Frequencies frequencies;
   void* y;
   int64_t x_stride, y_stride;
   int64_t T;
   int64_t num_heads;
-  float factor;
   Rotation rotation;
 };
 
@@ -39,7 +38,7 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(const __grid_constant__ 
   const int64_t head = int64_t{blockIdx.y} * kHeadsPerBlock + threadIdx.x / kWarp;
   for (int64_t t = blockIdx.x; t < p.T; t += gridDim.x) {
     __syncthreads();  // the row before has been rotated
-    form_angles(p.inverse_frequencies, p.rotation.half, p.positions[t], p.factor, cosines, sines);
+    form_angles(p.frequencies, p.rotation.half, p.positions[t], cosines, sines);
     __syncthreads();
     if (head >= p.num_heads) continue;
     const Scalar* x = static_cast<const Scalar*>(p.x) + t * p.x_stride + head * p.rotation.D;
@@ -64,7 +63,7 @@ __global__ void __launch_bounds__(kScaleThreads)
   wait_for_inputs();
   for (int64_t t = int64_t{blockIdx.x} * kScaleThreads + threadIdx.x; t < p.T;
        t += int64_t{gridDim.x} * kScaleThreads) {
-    const auto contexts = static_cast<double>(p.positions[t] / p.length);
+    const auto contexts = static_cast<double>((p.positions[t] & ~kLongRope) / p.length);
     p.y[t * p.y_stride] = static_cast<float>(1 + p.beta * log1p(contexts));
   }
 }
@@ -87,19 +86,13 @@ Status rope_cuda(CudaContext& context, const RopeArgs& args) {
   const int64_t num_heads = args.x.shape[1] / args.head_dim;
   const Params params{.x = args.x.data,
                       .positions = args.positions.as<int32_t>(),
-                      .inverse_frequencies = args.inverse_frequencies.as<float>(),
+                      .frequencies = Frequencies::of(args),
                       .y = args.y.data,
                       .x_stride = args.x.row_stride,
                       .y_stride = args.y.row_stride,
                       .T = T,
                       .num_heads = num_heads,
-                      .factor = args.factor,
-                      .rotation = {.norm_weight = args.norm_weight.as<float>(),
-                                   .D = args.head_dim,
-                                   .first = args.first_channel,
-                                   .half = args.inverse_frequencies.shape[0],
-                                   .interleaved = args.interleaved,
-                                   .epsilon = args.epsilon}};
+                      .rotation = Rotation::of(args)};
   const dim3 grid(grid_of(T).x, static_cast<unsigned>(ceil_div(num_heads, kHeadsPerBlock)));
   return with_scalar(args.x.dtype, [&](auto scalar) {
     return launch(context, "rope", rope_kernel<typename decltype(scalar)::type>, grid, kThreads,

@@ -120,6 +120,37 @@ TEST_P(RopeTest, RotatesChannelsInTheMiddleOfAHeadInHalvesOrInPairs) {
   }
 }
 
+TEST_P(RopeTest, TurnsLongSequencesByTheSecondTable) {
+  constexpr int64_t kHalf = 5, kHeadDim = 12;
+  const Tensor x = random_tensor({5, 2 * kHeadDim}, DType::kF32, 1);
+  const DeviceTensor x_here = upload(x);
+  const Tensor tables[] = {frequencies_of(kHalf, 10000), frequencies_of(kHalf, 300)};
+  Tensor both({2, kHalf}, DType::kF32);
+  Tensor by_one[2];
+  for (const size_t table : {0, 1}) {
+    std::ranges::copy(tables[table].span<float>(),
+                      both.span<float>().begin() + static_cast<std::ptrdiff_t>(table) * kHalf);
+    const DeviceTensor frequencies = upload(tables[table]);
+    DeviceTensor y = poisoned({5, 2 * kHeadDim}, DType::kF32);
+    ASSERT_TRUE(rope(context(), args_of(x_here, frequencies, y, kHeadDim)).ok());
+    by_one[table] = download(y);
+  }
+  const DeviceTensor both_here = upload(both), first_here = upload(tables[0]);
+  Tensor positions = positions_of({0, 1, 2, 5000, 262143});
+  for (const size_t row : {1, 4}) positions.span<int32_t>()[row] |= kLongRope;
+  positions_here_ = upload(positions);
+  for (const DeviceTensor* const frequencies : {&both_here, &first_here}) {
+    DeviceTensor y = poisoned({5, 2 * kHeadDim}, DType::kF32);
+    ASSERT_TRUE(rope(context(), args_of(x_here, *frequencies, y, kHeadDim)).ok());
+    const Tensor got = download(y);
+    for (size_t i = 0; i < got.span<float>().size(); ++i) {
+      const size_t row = i / (2 * kHeadDim);
+      const bool is_long = frequencies == &both_here && (row == 1 || row == 4);
+      EXPECT_EQ(got.span<float>()[i], by_one[is_long ? 1 : 0].span<float>()[i]) << i;
+    }
+  }
+}
+
 TEST_P(RopeTest, NormalisesEachHeadFirstWhenItHasAWeight) {
   for (const DType dtype : activation_dtypes()) {
     const Tensor x = random_tensor({5, 3 * 48}, dtype, 2);

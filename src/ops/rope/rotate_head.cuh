@@ -9,6 +9,7 @@
 
 #include "ops/cuda/numbers.cuh"
 #include "ops/cuda/reduce.cuh"
+#include "ops/rope/rope.h"
 
 namespace heddle::ops {
 
@@ -19,16 +20,41 @@ struct Rotation {
   int64_t first, half;  // the channels that are rotated
   bool interleaved;
   float epsilon;
+
+  static Rotation of(const RopeArgs& args) {
+    return {.norm_weight = args.norm_weight.as<float>(),
+            .D = args.head_dim,
+            .first = args.first_channel,
+            .half = args.num_pairs(),
+            .interleaved = args.interleaved,
+            .epsilon = args.epsilon};
+  }
+};
+
+// The tables of frequencies that rows turn by.
+struct Frequencies {
+  const float* inverse;  // [half] or, with has_long, [2, half]
+  bool has_long;
+  float factor;
+
+  static Frequencies of(const RopeArgs& args) {
+    return {.inverse = args.inverse_frequencies.as<float>(),
+            .has_long = args.inverse_frequencies.shape.rank() == 2,
+            .factor = args.factor};
+  }
 };
 
 // Sines and cosines of a row, by all threads of the block.
-__device__ inline void form_angles(const float* inverse_frequencies, int64_t half, int32_t position,
-                                   float factor, float* cosines, float* sines) {
+__device__ inline void form_angles(const Frequencies& frequencies, int64_t half, int32_t position,
+                                   float* cosines, float* sines) {
+  const bool is_long = frequencies.has_long && (position & kLongRope) != 0;
+  const float* const inverse = frequencies.inverse + (is_long ? half : 0);
+  const auto turned = static_cast<float>(position & ~kLongRope);
   for (int64_t i = threadIdx.x; i < half; i += blockDim.x) {
     float sine, cosine;
-    sincosf(inverse_frequencies[i] * static_cast<float>(position), &sine, &cosine);
-    cosines[i] = cosine * factor;
-    sines[i] = sine * factor;
+    sincosf(inverse[i] * turned, &sine, &cosine);
+    cosines[i] = cosine * frequencies.factor;
+    sines[i] = sine * frequencies.factor;
   }
 }
 
