@@ -46,7 +46,7 @@ PrefixMatch PrefixCache::match(const Sequence& sequence) const {
   if (!options_.enabled) return {};
   // At least one token runs, so that there are logits, unless the tokens end where others ended.
   PrefixMatch match =
-      tree_.match(sequence.tokens, sequence.request.cache_namespace, sequence.max_cached_tokens());
+      tree_.match(sequence.tokens, sequence.cache_namespace, sequence.max_cached_tokens());
   if (sequence.wants_scores()) match.exact = nullptr;
   return match;
 }
@@ -367,7 +367,7 @@ PrefixNode* PrefixCache::publish(Sequence& sequence, CachedSequence& cached,
                                     : nullptr;
   const PrefixInserted inserted = tree_.insert(
       {.tokens = std::span<const TokenId>(sequence.tokens).first(static_cast<size_t>(num_tokens)),
-       .name_space = sequence.request.cache_namespace,
+       .name_space = sequence.cache_namespace,
        .hashes = sequence.prefix_hashes,
        .pages = sequence.pages,
        .windows = cached.windows,
@@ -405,7 +405,7 @@ void PrefixCache::publish_end(Sequence& sequence, CachedSequence& cached) {
   pools_.states().release(working);  // contents stay valid until the next plan
   if (room_.free_snapshots() < 1) {
     const auto tokens = std::span<const TokenId>(sequence.tokens).first(static_cast<size_t>(end));
-    const PrefixMatch match = tree_.match(tokens, sequence.request.cache_namespace, end);
+    const PrefixMatch match = tree_.match(tokens, sequence.cache_namespace, end);
     if (match.usable_tokens == end) return;  // the state exists already
     if (!room_.make_room({.snapshots = 1})) {
       ++skipped_snapshots_;

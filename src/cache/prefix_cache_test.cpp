@@ -450,7 +450,7 @@ TEST_F(PrefixCacheTest, NamespacesShareNothing) {
   use(small());
   const TokenList tokens = serve(unique(40));
   ServedSequence& other = make(tokens);
-  other.sequence.request.cache_namespace = "other";
+  other.sequence.cache_namespace = "other";
   EXPECT_EQ(cache_->match(other.sequence).kv_tokens, 0);
 }
 

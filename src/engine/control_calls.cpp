@@ -99,6 +99,7 @@ Result<Inspection> ControlCalls::look(const InspectionCall& call) const {
     stepper_.view_requests(call.options.max_requests, inspection);
     if (const cache::PrefixCache* const cache = stepper_.scheduler().prefix_cache();
         cache != nullptr) {
+      if (call.prompt) call.prompt->choose_rope(stepper_.runner().step_limits().short_rope_tokens);
       cache::view_cache(*cache, call.options, call.prompt.get(), inspection);
     }
     return inspection;

@@ -130,6 +130,10 @@ struct PlannedSequence {
   PlanRange new_tokens;
   bool feeds_drawn_token = false;
 
+  // Its rows turn by the second table of longrope: it has outgrown StepLimits::short_rope_tokens,
+  // and was computed so from its first token on.
+  bool takes_long_rope = false;
+
   // Of BatchPlan::tokens: guesses of the tokens that follow the new ones, a chain or a tree. Only
   // with `sample`. The runner draws the token after the last new one as ever; while a draft that
   // follows there is the token just drawn, it goes down to that draft and draws again, from what

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -46,7 +47,8 @@ struct Sequence {
         request(std::move(source)),
         seed(resolved_seed),
         num_prompt_tokens(static_cast<int64_t>(request.prompt.size())),
-        prefix_hashes(request.prompt, request.cache_namespace),
+        cache_namespace(name_space_of(request.cache_namespace, /*takes_long_rope=*/false)),
+        prefix_hashes(request.prompt, cache_namespace),
         tokens(std::move(request.prompt)) {
     request.prompt.clear();
     next_scored = num_prompt_tokens;
@@ -68,16 +70,18 @@ struct Sequence {
   Request request;  // its prompt was moved into `tokens`
   uint64_t seed = 0;
   int64_t num_prompt_tokens = 0;
+  std::string cache_namespace;         // in which the prefix cache shares what was computed
   PrefixHashes prefix_hashes;          // of the prompt, and of output that the cache knows
   std::vector<TokenId> tokens;         // prompt, then output
   std::vector<TokenId> ending_tokens;  // sorted: drawing one of them ends the text
 
   // Written by the scheduler.
   SequenceStatus status = SequenceStatus::kNew;
-  int64_t num_computed = 0;    // leading tokens whose KV rows and state exist
-  std::vector<int32_t> pages;  // page of token t is pages[t / page_size]
-  int32_t state_slot = 0;      // working slot; 0: none
-  int32_t batch_slot = -1;     // while running
+  bool takes_long_rope = false;  // PlannedSequence::takes_long_rope
+  int64_t num_computed = 0;      // leading tokens whose KV rows and state exist
+  std::vector<int32_t> pages;    // page of token t is pages[t / page_size]
+  int32_t state_slot = 0;        // working slot; 0: none
+  int32_t batch_slot = -1;       // while running
   int32_t num_retractions = 0;
   int32_t num_preemptions = 0;
   int64_t next_scored = 0;  // the prompt's tokens from here on want a log probability and have none
@@ -133,6 +137,20 @@ struct Sequence {
     return prefix_hashes.common_prefix(tokens, other.prefix_hashes, other.tokens);
   }
 
+  // Whether `length` tokens of it are too many for the first table of rotary frequencies, which it
+  // takes (StepLimits::short_rope_tokens).
+  [[nodiscard]] bool outgrows(int64_t length, int64_t short_rope_tokens) const {
+    return short_rope_tokens > 0 && length > short_rope_tokens && !takes_long_rope;
+  }
+
+  // Chooses the table for all tokens it has. Only while it owns nothing.
+  void choose_rope(int64_t short_rope_tokens) {
+    if (!outgrows(num_tokens(), short_rope_tokens)) return;
+    takes_long_rope = true;
+    cache_namespace = name_space_of(request.cache_namespace, true);
+    prefix_hashes = PrefixHashes(tokens, cache_namespace);
+  }
+
   // Tokens still to be computed before the next one can be drawn.
   [[nodiscard]] int64_t num_pending() const { return num_tokens() - num_computed; }
 
@@ -180,6 +198,14 @@ struct Sequence {
   }
 
  private:
+  // Rows of the two tables are no use to each other. A request's own namespace that begins like the
+  // one of long texts gets another mark.
+  [[nodiscard]] static std::string name_space_of(const std::string& own, bool takes_long_rope) {
+    constexpr char kMark = '\x1f';
+    if (!takes_long_rope && !own.starts_with(kMark)) return own;
+    return std::string{kMark, takes_long_rope ? 'l' : 's'} + own;
+  }
+
   [[nodiscard]] bool may_end(int64_t num_output) const {
     return num_output >= request.stop.min_new_tokens && constraint->is_complete();
   }

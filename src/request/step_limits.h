@@ -25,6 +25,11 @@ struct StepLimits {
   int32_t draft_topk = 1;
   int32_t draft_steps = 0;
 
+  // Tokens up to which a sequence is computed with the first table of rotary frequencies
+  // (longrope). All rows of one that outgrows them take the second: it is computed again from its
+  // first token. 0: there is one table.
+  int64_t short_rope_tokens = 0;
+
   // A draft model makes them. It reads texts itself, so that plans include their beginning
   // (SlotStart::context) and the last drawn token, which takes one more slot.
   bool drafter_reads_texts = false;

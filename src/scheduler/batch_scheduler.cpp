@@ -128,7 +128,10 @@ Status BatchScheduler::check_call(std::span<const Sequence* const> sequences) co
 }
 
 Status BatchScheduler::submit_all(std::span<Sequence* const> sequences) {
-  for (const Sequence* sequence : sequences) HEDDLE_DCHECK(check_fits(*sequence).ok());
+  for (Sequence* sequence : sequences) {
+    HEDDLE_DCHECK(check_fits(*sequence).ok());
+    sequence->choose_rope(options_.limits.short_rope_tokens);
+  }
   HEDDLE_RETURN_IF_ERROR(waiting_.submit_all(sequences, running_));
   for (const Sequence* sequence : sequences) time_limits_.note(sequence->request);
   return {};
@@ -183,7 +186,12 @@ int64_t BatchScheduler::plan_streams(BatchPlan& plan, StepWork& work) {
   const int64_t retractions = num_retractions_;
   size_t num_ready = 0;
   for (RunningSequence* running : decoding_) {
-    if (running->stays() && make_room_for_next_token(*running)) decoding_[num_ready++] = running;
+    if (!running->stays()) continue;
+    if (running->sequence->outgrows(running->num_planned + 1, options_.limits.short_rope_tokens)) {
+      leave(*running, Leaving::kOutgrown);
+    } else if (make_room_for_next_token(*running)) {
+      decoding_[num_ready++] = running;
+    }
   }
   decoding_.resize(num_ready);
   std::erase_if(decoding_, [](const RunningSequence* running) { return !running->stays(); });
@@ -205,9 +213,12 @@ int64_t BatchScheduler::plan_streams(BatchPlan& plan, StepWork& work) {
   return num_rows;
 }
 
-// Makes room for `num_drafts` drafts, if it can.
+// Makes room for `num_drafts` drafts, if it can. A token behind drafts that outgrow the first table
+// of rotary frequencies must not be drawn with it.
 bool BatchScheduler::has_room_for(RunningSequence& running, int64_t num_drafts) {
   if (num_drafts == 0) return true;  // there is room for the next token already
+  const int64_t length = running.num_planned + 1 + num_drafts;
+  if (running.sequence->outgrows(length, options_.limits.short_rope_tokens)) return false;
   return running_.grow_windows(running, num_drafts) && running_.grow(running, num_drafts);
 }
 
@@ -350,7 +361,8 @@ void BatchScheduler::leave(RunningSequence& running, Leaving how) {
 
 void BatchScheduler::remove(RunningSequence& running) {
   Sequence& sequence = *running.sequence;
-  if (returns_to_queue(running.leaving)) {
+  const bool returns = returns_to_queue(running.leaving);
+  if (returns) {
     if (running.leaving == Leaving::kRetracted) {
       ++num_retractions_;
       ++sequence.num_retractions;
@@ -378,6 +390,7 @@ void BatchScheduler::remove(RunningSequence& running) {
   }
   drafts_.ended(sequence);
   running_.remove(running);
+  if (returns) sequence.choose_rope(options_.limits.short_rope_tokens);
   if (running_.empty()) admission_.idle();
 }
 

@@ -150,6 +150,44 @@ TEST(BatchSchedulerTest, ARetractedSequenceGoesOnWhereItWas) {
   EXPECT_THAT(fixture.runner.complaints(), IsEmpty());
 }
 
+TEST(BatchSchedulerTest, ATextThatOutgrowsItsRotaryTableIsComputedAgainAndSharesWithItsLike) {
+  for (const bool overlap : {false, true}) {
+    BatchSchedulerOptions options = roomy();
+    options.cache.pools.num_state_slots = 0;
+    options.cache.pools.keeps_hidden = false;
+    options.limits.short_rope_tokens = 32;
+    SchedulerFixture fixture(options);
+    fixture.overlap = overlap;
+    const Sequence& grown = fixture.submit(20, 30);
+    const Sequence& within = fixture.submit(20, 13);  // the last token drawn is not computed
+    fixture.run();
+    EXPECT_TRUE(grown.takes_long_rope);
+    EXPECT_FALSE(within.takes_long_rope);
+    EXPECT_EQ(fixture.scheduler->stats().num_retractions, 0);
+    const std::vector<TokenId> text = grown.tokens;
+    const auto reused = [&](int64_t num_tokens, const char* name_space = "") {
+      Request request;
+      request.prompt.assign(text.begin(), text.begin() + num_tokens);
+      request.cache_namespace = name_space;
+      request.stop.max_new_tokens = 1;
+      Sequence& sequence = fixture.make(std::move(request));
+      EXPECT_TRUE(fixture.scheduler->submit(sequence).ok());
+      fixture.run();
+      return sequence.cache_report.reused_tokens;
+    };
+    EXPECT_EQ(reused(32), 28) << "what was computed before it had grown";
+    EXPECT_EQ(reused(33), 32);
+    EXPECT_EQ(reused(48), 44) << "and after";
+    EXPECT_EQ(reused(32, "\x1fl"), 0) << "a namespace that looks like the one of long texts";
+    EXPECT_EQ(reused(33, "\x1fl"), 0);
+    for (const auto& sequence : fixture.sequences) {
+      EXPECT_EQ(SchedulerFixture::output_of(*sequence),
+                SchedulerFixture::expected_output(*sequence));
+    }
+    EXPECT_THAT(fixture.runner.complaints(), IsEmpty());
+  }
+}
+
 // Stored lengths 64, 100, 128 and 129 in pages of 64 need two more.
 TEST(BatchSchedulerTest, ADecodeStepTakesAPageWhereTheLastOneIsFull) {
   BatchSchedulerOptions options = without_cache();
@@ -423,6 +461,7 @@ TEST(BatchSchedulerTest, LosesAndDuplicatesNothingInRandomScenarios) {
   int64_t preemptions = 0;
   int64_t reused = 0;
   int64_t repeats = 0;
+  int64_t outgrown = 0;
   int64_t num_deferred_arrivals = 0;
   constexpr unsigned kScenarios = HEDDLE_SANITIZED ? 600 : 6000;
   for (unsigned seed = 0; seed < kScenarios; ++seed) {
@@ -456,6 +495,7 @@ TEST(BatchSchedulerTest, LosesAndDuplicatesNothingInRandomScenarios) {
     options.max_running = static_cast<int32_t>(between(1, 8));
     options.limits.max_tokens = between(1, 60);
     options.chunked_prefill_tokens = between(1, 60);
+    if (between(0, 3) == 0) options.limits.short_rope_tokens = between(1, 70);
     options.max_queued = static_cast<int32_t>(between(1, 20));
     options.scheduling.mixed_batches = between(0, 2) != 0;
     options.scheduling.prefills_per_decode = static_cast<int32_t>(between(0, 2));
@@ -573,6 +613,8 @@ TEST(BatchSchedulerTest, LosesAndDuplicatesNothingInRandomScenarios) {
       }
       reused += sequence->cache_report.reused_tokens;
       repeats += sequence->cache_report.exact_repeat ? 1 : 0;
+      outgrown += sequence->takes_long_rope &&
+                  sequence->num_prompt_tokens <= options.limits.short_rope_tokens;
     }
     retractions += fixture.scheduler->stats().num_retractions;
     preemptions += fixture.scheduler->stats().num_preemptions;
@@ -582,6 +624,7 @@ TEST(BatchSchedulerTest, LosesAndDuplicatesNothingInRandomScenarios) {
   EXPECT_GT(reused, 3 * kScenarios);
   EXPECT_GT(repeats, kScenarios / 1000);
   EXPECT_GT(num_deferred_arrivals, kScenarios / 30);
+  EXPECT_GT(outgrown, kScenarios / 30);
 }
 
 // A step of prompts alone counts the streams that will decode beside them.

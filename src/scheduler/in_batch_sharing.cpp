@@ -12,11 +12,11 @@ using request::Sequence;
 namespace {
 
 int64_t shared_tokens(const Sequence& a, const Sequence& b) {
-  return a.request.cache_namespace == b.request.cache_namespace ? a.common_prefix(b) : 0;
+  return a.cache_namespace == b.cache_namespace ? a.common_prefix(b) : 0;
 }
 
 bool before(const Sequence* a, const Sequence* b) {
-  if (const auto order = a->request.cache_namespace <=> b->request.cache_namespace; order != 0) {
+  if (const auto order = a->cache_namespace <=> b->cache_namespace; order != 0) {
     return order < 0;
   }
   const auto shared = static_cast<size_t>(a->common_prefix(*b));

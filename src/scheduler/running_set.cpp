@@ -153,6 +153,7 @@ PlannedSequence& RunningSet::add_planned(RunningSequence& running, bool sample, 
   planned.context_tokens = running.num_planned;
   planned.state_slot = sequence.state_slot;
   planned.sample = sample;
+  planned.takes_long_rope = sequence.takes_long_rope;
   return planned;
 }
 

@@ -47,11 +47,12 @@ enum class Leaving {
   kRetracted,  // goes back to the queue because pages ran out
   kPreempted,  // goes back to the queue because of a more urgent request
   kPaused,     // goes back to the queue for a pause of the engine
+  kOutgrown,   // goes back to the queue to be computed with the second table (longrope)
 };
 
 [[nodiscard]] constexpr bool returns_to_queue(Leaving leaving) {
   return leaving == Leaving::kRetracted || leaving == Leaving::kPreempted ||
-         leaving == Leaving::kPaused;
+         leaving == Leaving::kPaused || leaving == Leaving::kOutgrown;
 }
 
 // Some drafts as speculative::Drafts has them; parents of drafts that are not planned may be there.

@@ -137,6 +137,7 @@ TEST(LabelOracleScenarios, ReachEveryMechanism) {
   expect_at_least("window_page_copies", counts.plans.window_page_copies, 50);
   expect_at_least("restarts", counts.plans.restarts, 170);
   expect_at_least("given_back", counts.plans.given_back, 450);
+  expect_at_least("outgrown", counts.plans.outgrown, 100);
   expect_at_least("saves", counts.plans.saves, 300);
 }
 

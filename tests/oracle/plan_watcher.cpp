@@ -84,6 +84,7 @@ PlanCounts& PlanCounts::operator+=(const PlanCounts& other) {
   window_page_copies += other.window_page_copies;
   restarts += other.restarts;
   given_back += other.given_back;
+  outgrown += other.outgrown;
   damages += other.damages;
   return *this;
 }
@@ -188,6 +189,9 @@ void PlanWatcher::count(const BatchPlan& plan) {
     const int64_t num_new = sequence.num_new_tokens();
     const bool known = !known_.insert(sequence.sequence_id).second;
     if (known && begins(plan, sequence)) ++counts_.restarts;
+    if (sequence.takes_long_rope && long_.insert(sequence.sequence_id).second && known) {
+      ++counts_.outgrown;
+    }
     (num_new > 1 ? prefills : decodes) = true;
     counts_.fed_tokens += sequence.feeds_drawn_token ? 1 : 0;
     counts_.hidden_repeats += sequence.hidden_slot != 0 ? 1 : 0;

@@ -21,7 +21,11 @@ constexpr TokenId kLetters = 3;
 class ScenarioMaker {
  public:
   explicit ScenarioMaker(uint64_t seed)
-      : dice_(seed), window_dice_(~seed), draft_dice_(seed ^ 0x5eed), form_dice_(seed ^ 0xf023) {
+      : dice_(seed),
+        window_dice_(~seed),
+        draft_dice_(seed ^ 0x5eed),
+        form_dice_(seed ^ 0xf023),
+        rope_dice_(seed ^ 0x409e) {
     scenario_.seed = seed;
   }
 
@@ -33,6 +37,9 @@ class ScenarioMaker {
     choose_windows();
     choose_drafts();
     choose_forms();
+    if (rope_dice_.percent(30)) {
+      scenario_.limits.short_rope_tokens = rope_dice_.between(1, 5 * scenario_.grid);
+    }
     choose_stems();
     const int64_t num_requests = dice_.percent(8) ? dice_.between(12, 30) : dice_.between(2, 12);
     while (std::ssize(scenario_.arrivals) < num_requests) add_arrival();
@@ -369,6 +376,7 @@ class ScenarioMaker {
   Dice window_dice_;  // apart, so that a seed asks for the same with and without a window
   Dice draft_dice_;   // likewise with and without drafts
   Dice form_dice_;    // likewise with and without forms of answers
+  Dice rope_dice_;    // likewise with one table of rotary frequencies and with two
   Scenario scenario_;
   std::vector<Tokens> stems_;
   std::vector<std::pair<Tokens, Tokens>> prompt_of_;  // prompts and answers so far
@@ -393,7 +401,8 @@ std::string Scenario::to_string() const {
       "cache {} {} every {}, {}; {}, mixed {}, overlap {}, prefills per decode {}, max prefill {}, "
       "target {} ms, priority {}; EOS {}, {} tokens, restart {}, device lost {}, {} s a step, "
       "queue limited {}, "
-      "time limited {}, pauses {}, drafts {} up to {}, {} by the device, branching {}\n",
+      "time limited {}, pauses {}, drafts {} up to {}, {} by the device, branching {}, "
+      "longrope beyond {}\n",
       seed, sizes.num_pages, sizes.page_size, sizes.num_pages_of_windows(),
       fmt::join(rules.windows, ", "), sizes.num_state_slots, sizes.num_snapshot_slots,
       sizes.shared_bytes,
@@ -405,7 +414,8 @@ std::string Scenario::to_string() const {
       scheduling.max_prefill_tokens, scheduling.target_itl_ms, scheduling.enable_priority,
       rules.eos_token_ids.empty() ? -1 : rules.eos_token_ids[0], rules.vocabulary.num_tokens,
       restart_step, failing_step, seconds_per_step, limits_queue, limits_time, pauses.size(),
-      static_cast<int>(drafts), max_drafts, limits.max_made_drafts, branches_drafts);
+      static_cast<int>(drafts), max_drafts, limits.max_made_drafts, branches_drafts,
+      limits.short_rope_tokens);
   for (const Clear& clear : clears) {
     text += fmt::format("  the cache is cleared at step {}, within {} s\n", clear.step,
                         clear.timeout_seconds);

@@ -158,8 +158,8 @@ FakeRunner::PlanCopy::PlanCopy(const BatchPlan& source) {
         values.end(),
         {sequence.scored.begin, sequence.scored.count, sequence.masks.begin, sequence.masks.count,
          sequence.drafts.begin, sequence.drafts.count, sequence.sequence_id, sequence.batch_slot,
-         sequence.feeds_drawn_token, sequence.context_tokens, sequence.kv_tokens,
-         sequence.state_slot, sequence.hidden_slot, sequence.sample});
+         sequence.feeds_drawn_token, sequence.takes_long_rope, sequence.context_tokens,
+         sequence.kv_tokens, sequence.state_slot, sequence.hidden_slot, sequence.sample});
   }
 }
 
@@ -315,11 +315,12 @@ bool FakeRunner::had_ended(const PlannedSequence& sequence) {
 // attention reads all rows back through the page table.
 ToyHidden FakeRunner::advance(const BatchPlan& plan, const PlannedSequence& sequence) {
   const std::span<const PlannedSnapshot> snapshots = plan.snapshots_of(sequence);
-  ToyState truth;  // as the KV rows of the context tell
-  for (int64_t t = 0; t < sequence.context_tokens; ++t) truth.advance(row(sequence, t).token);
+  ToyAttention context;
+  const ToyState truth = read_context(sequence, context);
   ToyState now = truth;
   if (sizes_.num_state_slots > 0) {
     now = states_[sequence.state_slot];
+    if (sequence.context_tokens == 0) now.is_long = sequence.takes_long_rope;
     if (now != truth) {
       complain(fmt::format("sequence {}: state slot {} has {} tokens, the context is {} tokens{}",
                            sequence.sequence_id, sequence.state_slot, now.count,
@@ -333,12 +334,12 @@ ToyHidden FakeRunner::advance(const BatchPlan& plan, const PlannedSequence& sequ
   const auto compute = [&](TokenId token) {
     now.advance(token);
     for (size_t table = 1; table < kv_.size(); ++table) {
-      row(sequence, t, table) = {token, now.hash};
+      row(sequence, t, table) = {token, now.hash, now.is_long};
     }
     const ToyRow& stored = row(sequence, t);
     if (t >= first_written) {
-      write_row(sequence, t, {token, now.hash});
-    } else if (stored != ToyRow{token, now.hash}) {
+      write_row(sequence, t, {token, now.hash, now.is_long});
+    } else if (stored != ToyRow{token, now.hash, now.is_long}) {
       complain(fmt::format("sequence {}: KV row {} is taken as computed and is not this sequence's",
                            sequence.sequence_id, t));
     }
@@ -373,6 +374,21 @@ void FakeRunner::score(const BatchPlan& plan, const PlannedSequence& sequence, S
                           slots_[sequence.batch_slot].start.prompt_top_logprobs),
          .error = score_error ? score_error(sequence, position) : Status()});
   }
+}
+
+// The state behind the context, as its KV rows tell, which are of the sequence's table of longrope.
+ToyState FakeRunner::read_context(const PlannedSequence& sequence, ToyAttention& attention) {
+  ToyState state{.is_long = sequence.takes_long_rope};
+  for (int64_t t = 0; t < sequence.context_tokens; ++t) {
+    const ToyRow& stored = row(sequence, t);
+    if (stored.is_long != state.is_long) {
+      complain(fmt::format("sequence {}: KV row {} is of the other table of longrope",
+                           sequence.sequence_id, t));
+    }
+    state.advance(stored.token);
+    attention.read(stored);
+  }
+  return state;
 }
 
 // The rows that the first new token sees in the layers that slide are those of its own past.
@@ -412,12 +428,8 @@ void FakeRunner::take_snapshots(std::span<const PlannedSnapshot> snapshots, int6
 // The hidden vector of an earlier sequence. The context is complete as for any other sequence: the
 // state in the working slot, the KV rows in the pages; the next step goes on from them.
 ToyHidden FakeRunner::repeat(const PlannedSequence& sequence) {
-  ToyState truth;
   ToyAttention attention;
-  for (int64_t t = 0; t < sequence.context_tokens; ++t) {
-    truth.advance(row(sequence, t).token);
-    attention.read(row(sequence, t));
-  }
+  const ToyState truth = read_context(sequence, attention);
   const ToyHidden hidden = kept_hidden(sequence.hidden_slot);
   check_windows(sequence);
   if (windows_.empty() && hidden != toy_hidden(truth, attention)) {
@@ -520,6 +532,7 @@ void FakeRunner::compute_drafts(const PlannedSequence& sequence, int64_t begin) 
   if (tree_.num_nodes() == 1) return;
   nodes_.resize(static_cast<size_t>(tree_.num_nodes()));
   nodes_[0] = {};
+  nodes_[0].state.is_long = sequence.takes_long_rope;
   for (int64_t t = 0; t < begin; ++t) {
     nodes_[0].state.advance(row(sequence, t).token);
     nodes_[0].attention.read(row(sequence, t));
@@ -539,7 +552,7 @@ void FakeRunner::compute_drafts(const PlannedSequence& sequence, int64_t begin) 
     }
     const TokenId token = tree_.token(static_cast<int32_t>(i));
     node.state.advance(token);
-    node.row = {token, node.state.hash};
+    node.row = {token, node.state.hash, node.state.is_long};
     node.attention.read(node.row);
     write_row(sequence, begin + static_cast<int64_t>(i) - 1, node.row);
   }

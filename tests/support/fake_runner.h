@@ -170,6 +170,7 @@ class FakeRunner final : public runner::Runner {
   void fill_page(int32_t page, const ToyRow& row);
   void write_row(const request::PlannedSequence& sequence, int64_t token, const ToyRow& value);
   ToyRow& row(const request::PlannedSequence& sequence, int64_t token, size_t table = 0);
+  ToyState read_context(const request::PlannedSequence& sequence, ToyAttention& attention);
   void check_windows(const request::PlannedSequence& sequence);
   ToyHidden hidden_after(const request::PlannedSequence& sequence, int64_t num_tokens,
                          const ToyState& state, const ToyAttention& attention);

@@ -179,6 +179,12 @@ class PlanChecker {
     // A scheduler without shared KV rows leaves kv_tokens at 0.
     expect(sequence.kv_tokens == 0 || sequence.kv_tokens >= begin,
            named + " would write rows of its context again");
+    const int64_t most = limits_.short_rope_tokens;
+    const bool outgrown = most > 0 && end > most;
+    expect(outgrown <= sequence.takes_long_rope, named + " has outgrown its table of longrope");
+    const bool draws_early = sequence.sample && begin + sequence.num_new_tokens() <= most;
+    expect(!sequence.takes_long_rope || (most > 0 && !draws_early),
+           named + " takes the second table of longrope too early");
     const std::vector<int32_t>& pages = pages_of(sequence);
     require(std::ssize(pages) * sizes_.page_size >= end, named + " lacks pages");
     require(std::all_of(pages.begin(), pages.end(), [this](int32_t page) { return is_page(page); }),

@@ -4,7 +4,8 @@
 // row t is the state's hash just after token t, and the next token a function of the state and of a
 // fold of all rows. With a window there is a layer that slides beside the one that does not: it
 // keeps the same rows in pages of its own and folds the last ones. A state, row or token that is
-// stale, foreign, missing or doubled changes what is drawn.
+// stale, foreign, missing or doubled changes what is drawn. Which table of longrope made it changes
+// nothing but itself.
 #pragma once
 
 #include <algorithm>
@@ -32,6 +33,7 @@ struct ToyState {
   int64_t count = 0;
   uint64_t hash = 0;
   std::array<uint32_t, 3> convolved{};  // the tokens that the next one is convolved with
+  bool is_long = false;                 // computed with the second table of longrope
 
   void advance(TokenId token) {
     ++count;
@@ -48,6 +50,7 @@ struct ToyState {
 struct ToyRow {
   TokenId token = 0;
   uint64_t hash = 0;  // of the state after the token
+  bool is_long = false;
 
   friend bool operator==(const ToyRow&, const ToyRow&) = default;
 };
@@ -71,17 +74,18 @@ uint64_t toy_window(const Rows& rows) {
 struct ToyHidden {
   int64_t count = 0;
   uint64_t hash = 0;
+  bool is_long = false;
 
   friend bool operator==(const ToyHidden&, const ToyHidden&) = default;
 };
 
 inline ToyHidden toy_hidden(const ToyState& state, const ToyAttention& attention) {
-  return {state.count, toy_mix(state.hash, attention.hash)};
+  return {state.count, toy_mix(state.hash, attention.hash), state.is_long};
 }
 
 // With a layer that slides beside those before, which has made toy_window() of its rows.
 inline ToyHidden toy_hidden(const ToyHidden& others, uint64_t window) {
-  return {others.count, toy_mix(others.hash, window)};
+  return {others.count, toy_mix(others.hash, window), others.is_long};
 }
 
 // Of layers that see so many of the last rows each.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "ops/rope/rope.h"
 #include "sampling/sampler.h"
 #include "speculative/draft_limits.h"
 
@@ -297,7 +298,8 @@ Status StandaloneMaker::run(const Pools& pools, request::StepOutput& output, Dra
     const Rows& rows = rows_[b];
     for (size_t i = 0; i < rows.tokens.size(); ++i) {
       ids_.push_back(rows.tokens[i]);
-      positions_.push_back(static_cast<int32_t>(rows.position) + static_cast<int32_t>(i));
+      positions_.push_back(ops::rope_position(rows.position + static_cast<int64_t>(i),
+                                              rows.sequence->planned->takes_long_rope));
     }
     query_start_.push_back(static_cast<int32_t>(ids_.size()));
     context_lens_.push_back(static_cast<int32_t>(rows.position));

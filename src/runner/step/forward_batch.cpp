@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "core/check.h"
+#include "ops/rope/rope.h"
 
 namespace heddle::runner {
 
@@ -212,7 +213,8 @@ Status ForwardBatch::add_tree(const request::PlannedSequence& sequence,
   for (size_t i = 0; i < drafts.size(); ++i) {
     // A node of ours is a draft: the token that all follow comes before the tree.
     tree_masks_[row + i] = tree_.masks()[i + 1] >> 1;
-    positions_[row + i] = static_cast<int32_t>(first - 1 + tree_.depths()[i + 1]);
+    positions_[row + i] =
+        ops::rope_position(first - 1 + tree_.depths()[i + 1], sequence.takes_long_rope);
   }
   return {};
 }
@@ -246,7 +248,7 @@ Status ForwardBatch::add_rows(const request::PlannedSequence& sequence,
   }
   ids_.insert(ids_.end(), drafts.begin(), drafts.end());
   for (int64_t position = sequence.context_tokens; position < end; ++position) {
-    positions_.push_back(static_cast<int32_t>(position));
+    positions_.push_back(ops::rope_position(position, sequence.takes_long_rope));
   }
   query_start_.push_back(static_cast<int32_t>(ids_.size()));
   context_lens_.push_back(static_cast<int32_t>(sequence.context_tokens));
