@@ -257,6 +257,10 @@ double yarn_score_factor(const RopeConfig& rope) {
   return magnitude * magnitude;
 }
 
+int64_t short_rope_tokens(const RopeConfig& rope) {
+  return rope.long_divisors.empty() ? 0 : rope.original_max_position_embeddings;
+}
+
 RopeFrequencies inverse_frequencies(const RopeConfig& rope, int64_t head_dim) {
   const int64_t width = rotary_width(rope, head_dim);
   HEDDLE_CHECK(width >= 2 && width % 2 == 0);
@@ -283,6 +287,10 @@ RopeFrequencies inverse_frequencies(const RopeConfig& rope, int64_t head_dim) {
       break;
     case RopeType::kLongRope:
       HEDDLE_CHECK_EQ(rope.divisors.size(), frequencies.size());
+      for (size_t i = 0; i < rope.long_divisors.size(); ++i) {
+        result.inverse_of_long.push_back(
+            static_cast<float>(frequencies[i] / rope.long_divisors[i]));
+      }
       for (size_t i = 0; i < frequencies.size(); ++i) frequencies[i] /= rope.divisors[i];
       result.attention_factor = static_cast<float>(rope.attention_factor.value_or(1.0));
       break;

@@ -37,9 +37,11 @@ struct RopeConfig {
   double mscale = 0;                       // 0: not given
   double mscale_all_dim = 0;
 
-  // longrope: what divides the frequency of each pair, [rotary_width / 2]. Ding et al., "LongRoPE",
-  // arXiv:2402.13753.
+  // longrope: the divisors of the frequency of each pair, [rotary_width / 2], for sequences of up
+  // to original_max_position_embeddings tokens; and for all rows of longer ones, empty where no
+  // sequence can be longer. Ding et al., "LongRoPE", arXiv:2402.13753.
   std::vector<double> divisors = {};
+  std::vector<double> long_divisors = {};
 
   // Queries at position p are multiplied by 1 + beta ln(1 + floor(p / original length)) (Ministral
   // 3); 0: not at all.
@@ -69,9 +71,13 @@ RopeConfigs read_rope_configs(ConfigReader& root, const RopeConfigs& defaults, b
 // the proportional type all of them, most by an angle of 0.
 [[nodiscard]] int64_t rotary_width(const RopeConfig& rope, int64_t head_dim);
 
+// The tokens up to which a sequence is computed with the short divisors of longrope; 0: any number.
+[[nodiscard]] int64_t short_rope_tokens(const RopeConfig& rope);
+
 struct RopeFrequencies {
   std::vector<float> inverse;  // [rotary_width / 2]: radians per position of each pair of elements
-  float attention_factor = 1;  // multiplies both cosine and sine
+  std::vector<float> inverse_of_long;  // likewise, by the long divisors of longrope; or empty
+  float attention_factor = 1;          // multiplies both cosine and sine
 };
 
 // The factor of attention scores beside 1 / sqrt(width) where yarn gives mscale_all_dim

@@ -25,6 +25,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     for (const models::RopeTable& table : models::rope_tables_of(*config)) {
       const auto frequencies = checkpoint::inverse_frequencies(table.rope, table.head_dim);
       for (const float frequency : frequencies.inverse) HEDDLE_CHECK(std::isfinite(frequency));
+      for (const float frequency : frequencies.inverse_of_long) {
+        HEDDLE_CHECK(std::isfinite(frequency));
+      }
       HEDDLE_CHECK(std::isfinite(frequencies.attention_factor));
     }
     if (config->quantization) {

@@ -520,8 +520,7 @@ TEST(PlainFamilies, TransposeTheExpertsOfQwen3Vl) {
   EXPECT_EQ(seen.size(), 2u);
 }
 
-// The short table serves the original context; the long one is checked and not used.
-TEST(PlainFamilies, ServeLongRopeWithinTheOriginalContext) {
+TEST(PlainFamilies, HaveAnotherTableOfLongRopeBeyondTheOriginalContext) {
   json config = small_config("Phi3ForCausalLM", {{"max_position_embeddings", 256},
                                                  {"original_max_position_embeddings", 64},
                                                  {"partial_rotary_factor", 0.75}});
@@ -529,13 +528,16 @@ TEST(PlainFamilies, ServeLongRopeWithinTheOriginalContext) {
   for (const char* type : {"longrope", "su", "yarn"}) {
     config["rope_scaling"] = {{"type", type}, {"long_factor", longs}, {"short_factor", shorts}};
     const auto parsed = testing::parse(config);
-    EXPECT_EQ(parsed.max_position_embeddings, 64);
-    EXPECT_THAT(parsed.notes,
-                ElementsAre(::testing::HasSubstr("the longest context is 64, not 256")));
+    EXPECT_EQ(parsed.max_position_embeddings, 256);
+    EXPECT_TRUE(parsed.notes.empty());
+    EXPECT_EQ(checkpoint::short_rope_tokens(parsed.rope), 64);
     const auto frequencies = checkpoint::inverse_frequencies(parsed.rope, parsed.head_dim);
     ASSERT_EQ(frequencies.inverse.size(), 6u);
+    ASSERT_EQ(frequencies.inverse_of_long.size(), 6u);
     EXPECT_EQ(frequencies.inverse[0], 1.0f);
     EXPECT_NEAR(frequencies.inverse[5], std::pow(1e4, -10.0 / 12) / 1.5, 1e-9);
+    EXPECT_NEAR(frequencies.inverse_of_long[0], 1 / 1.5, 1e-7);
+    EXPECT_NEAR(frequencies.inverse_of_long[5], std::pow(1e4, -10.0 / 12) / 5, 1e-9);
     EXPECT_NEAR(frequencies.attention_factor, std::sqrt(1 + std::log(4.0) / std::log(64.0)), 1e-6);
   }
   config["rope_scaling"]["attention_factor"] = 1.25;
@@ -543,11 +545,11 @@ TEST(PlainFamilies, ServeLongRopeWithinTheOriginalContext) {
             1.25f);
   config["original_max_position_embeddings"] = 512;
   const auto within = testing::parse(config);
+  EXPECT_EQ(checkpoint::short_rope_tokens(within.rope), 0) << "no sequence is longer";
+  EXPECT_EQ(within.max_position_embeddings, 256);
   config["head_dim"] = 24;
   EXPECT_EQ(testing::refusal(config).message(),
             "long_factor is [1.5,2.2,2.9,3.6,4.3,5.0], not a list of 9 numbers");
-  EXPECT_EQ(within.max_position_embeddings, 256);
-  EXPECT_TRUE(within.notes.empty());
 }
 
 TEST(PlainFamilies, RotateThePartOfAHeadThatEitherKeyNames) {

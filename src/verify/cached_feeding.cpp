@@ -110,7 +110,19 @@ class CachedRun {
       const TokenId fed = sequence.feeds_drawn_token ? batched.fed_token : new_tokens.back();
       diverged_ = fed != golden_.greedy[static_cast<size_t>(last - golden_.num_tokens())];
     }
-    if (!diverged_) comparison_.take_rows(first_row, sequence.context_tokens, count);
+    if (diverged_) return;
+    // The reference's rows of tokens that fit the first table of rotary frequencies are by that
+    // one, where the prompt fits it.
+    int64_t first = sequence.context_tokens;
+    if (sequence.takes_long_rope && golden_.num_tokens() <= short_tokens()) {
+      first = std::min(std::max(first, short_tokens()), first + count);
+    }
+    const int64_t skipped = first - sequence.context_tokens;
+    comparison_.take_rows(first_row + skipped, first, count - skipped);
+  }
+
+  [[nodiscard]] int64_t short_tokens() const {
+    return checkpoint::short_rope_tokens(pass_.config().rope);
   }
 
   runner::ForwardPass& pass_;
@@ -149,6 +161,11 @@ std::vector<CachedFeeding> cached_feedings(const runner::ForwardPass& pass,
       feeding.reusable_tokens = known - known % kPageSize;
     } else {
       feeding.reusable_tokens = feeding.foreign_tokens > 0 ? shared - shared % kGrid : shared;
+    }
+    // Rows of the two tables of rotary frequencies are no use to each other.
+    const int64_t short_tokens = checkpoint::short_rope_tokens(pass.config().rope);
+    if (num_tokens > short_tokens && shared + feeding.foreign_tokens <= short_tokens) {
+      feeding.reusable_tokens = 0;
     }
   }
   return feedings;

@@ -26,9 +26,17 @@ class CaseRun {
     const int64_t capacity = golden_.num_compared_tokens() + 1 + kOtherTokens;
     HEDDLE_ASSIGN_OR_RETURN(Session session,
                             Session::create(pass_, {.num_sequences = 3, .max_tokens = capacity}));
+    const int64_t short_tokens = checkpoint::short_rope_tokens(pass_.config().rope);
+    const auto outgrows = [&](int64_t length) { return short_tokens > 0 && length > short_tokens; };
+    bool is_long = outgrows(golden_.num_tokens());
+    if (is_long) session.take_long_rope(0);
     HEDDLE_RETURN_IF_ERROR(feed_prompt(session));
     // Fed are the reference's tokens, so that one near tie does not change the rows after it.
     for (int64_t token = golden_.num_tokens(); token < golden_.num_compared_tokens(); ++token) {
+      if (!is_long && outgrows(token + 1)) {
+        is_long = true;
+        HEDDLE_RETURN_IF_ERROR(feed_again(session, token));
+      }
       const auto index = static_cast<size_t>(token - golden_.num_tokens());
       const std::array<Session::Feed, 1> feed = {{{0, {&golden_.greedy[index], 1}}}};
       HEDDLE_RETURN_IF_ERROR(session.step(feed, runner::LogitRows::kAll));
@@ -63,6 +71,18 @@ class CaseRun {
       done += count;
     }
     return {};
+  }
+
+  // The first `num_tokens` by the second table of rotary frequencies, once the case outgrows the
+  // first.
+  Status feed_again(Session& session, int64_t num_tokens) {
+    std::vector<TokenId> tokens = golden_.ids;
+    tokens.insert(tokens.end(), golden_.greedy.begin(), golden_.greedy.end());
+    HEDDLE_RETURN_IF_ERROR(session.reset(0));
+    session.take_long_rope(0);
+    const Session::Feed feed{
+        0, std::span<const TokenId>(tokens).first(static_cast<size_t>(num_tokens))};
+    return session.step({&feed, 1}, runner::LogitRows::kAll);
   }
 
   runner::ForwardPass& pass_;

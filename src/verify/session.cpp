@@ -28,7 +28,8 @@ Session::Session(runner::ForwardPass& pass, const Options& options, runner::Pool
                                       .max_sequences = options.num_sequences,
                                       .max_pages_per_sequence = pages_per_sequence,
                                       .page_size = options.page_size})),
-      lengths_(static_cast<size_t>(options.num_sequences), 0) {
+      lengths_(static_cast<size_t>(options.num_sequences), 0),
+      takes_long_rope_(static_cast<size_t>(options.num_sequences), false) {
   int32_t next_page = 1;
   pages_.resize(static_cast<size_t>(options.num_sequences));
   for (std::vector<int32_t>& pages : pages_) {
@@ -47,6 +48,7 @@ Status Session::step(std::span<const Feed> feeds, runner::LogitRows logit_rows) 
     plan_.sequences.push_back({.sequence_id = feed.sequence,
                                .batch_slot = slot,
                                .new_tokens = plan_.add_tokens(feed.tokens),
+                               .takes_long_rope = takes_long_rope_[index],
                                .context_tokens = lengths_[index],
                                .state_slot = slot + 1,
                                .sample = true});
@@ -61,8 +63,14 @@ Status Session::step(std::span<const Feed> feeds, runner::LogitRows logit_rows) 
   return {};
 }
 
+void Session::take_long_rope(int64_t sequence) {
+  HEDDLE_CHECK_EQ(num_tokens(sequence), 0);
+  takes_long_rope_[static_cast<size_t>(sequence)] = true;
+}
+
 Status Session::reset(int64_t sequence) {
   lengths_[static_cast<size_t>(sequence)] = 0;
+  takes_long_rope_[static_cast<size_t>(sequence)] = false;
   const request::Move fresh{.kind = request::MoveKind::kZero,
                             .to = static_cast<int32_t>(sequence + 1)};
   return pools_.begin_step(pass_->stream(), pass_->context(), {&fresh, 1});

@@ -35,8 +35,12 @@ class Session {
   // Runs one step. Logits: one row per fed token, in order, or only each sequence's last.
   Status step(std::span<const Feed> feeds, runner::LogitRows logit_rows);
 
-  // Starts the sequence anew, without tokens.
+  // Starts the sequence anew, without tokens, and by the first table of rotary frequencies.
   Status reset(int64_t sequence);
+
+  // All rows of the sequence turn by the second table (request::PlannedSequence::takes_long_rope).
+  // It has no tokens (checked).
+  void take_long_rope(int64_t sequence);
 
   [[nodiscard]] int64_t num_tokens(int64_t sequence) const {
     return lengths_[static_cast<size_t>(sequence)];
@@ -54,6 +58,7 @@ class Session {
   std::unique_ptr<runner::ForwardBatch> batch_;
   std::vector<std::vector<int32_t>> pages_;
   std::vector<int64_t> lengths_;
+  std::vector<bool> takes_long_rope_;
   request::BatchPlan plan_;
 };
 

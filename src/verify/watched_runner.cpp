@@ -53,7 +53,8 @@ Result<std::unique_ptr<WatchedRunner>> WatchedRunner::create(runner::ForwardPass
 WatchedRunner::WatchedRunner(runner::ForwardPass& pass, runner::Pools pools,
                              const runner::PoolSizes& sizes, int64_t max_tokens, Watch watch)
     : sizes_(sizes),
-      limits_{.max_tokens = pass.max_step_tokens()},
+      limits_{.max_tokens = pass.max_step_tokens(),
+              .short_rope_tokens = checkpoint::short_rope_tokens(pass.config().rope)},
       executor_(pass, std::move(pools), sizes, limits_, max_tokens, runner::LogitRows::kAll),
       watch_(std::move(watch)) {}
 

@@ -3,6 +3,8 @@
 // layers slide, and that keep latents: company, chunks, page sizes and pools too small for
 // everybody never change a token or a bit of its logprob.
 #include <filesystem>
+#include <fstream>
+#include <string>
 #include <system_error>
 #include <vector>
 
@@ -122,16 +124,21 @@ class EngineExactness : public ::testing::TestWithParam<std::string> {
   void SetUp() override { HEDDLE_DEVICE_OR_SKIP(GetParam()); }
 
   static void expect_the_same_bits_however_work_is_moved(
-      const std::filesystem::path& model, KvCacheDtype kv_cache_dtype = KvCacheDtype::kAuto) {
-    const std::vector<LoggedAnswer> alone = answer_all(
-        model, {.kv_cache_dtype = kv_cache_dtype, .device = GetParam(), .disable_cuda_graph = true},
-        /*together=*/false);
+      const std::filesystem::path& model, KvCacheDtype kv_cache_dtype = KvCacheDtype::kAuto,
+      LoadFormat load_format = LoadFormat::kAuto) {
+    const std::vector<LoggedAnswer> alone = answer_all(model,
+                                                       {.load_format = load_format,
+                                                        .kv_cache_dtype = kv_cache_dtype,
+                                                        .device = GetParam(),
+                                                        .disable_cuda_graph = true},
+                                                       /*together=*/false);
     for (const LoggedAnswer& answer : alone) {
       EXPECT_TRUE(answer.finished);
       EXPECT_EQ(std::ssize(answer.tokens), kNewTokens);
       EXPECT_EQ(std::ssize(answer.logprobs), kNewTokens);
     }
     const auto together = [&](EngineOptions options) {
+      options.load_format = load_format;
       options.kv_cache_dtype = kv_cache_dtype;
       options.device = GetParam();
       return answer_all(model, options, true);
@@ -167,6 +174,51 @@ TEST_P(EngineExactness, NorOfAModelWithoutRecurrentStates) {
 TEST_P(EngineExactness, NorWithKeysAndValuesInFp8) {
   expect_the_same_bits_however_work_is_moved(WithTokenizer(testing::dense_model()).folder(),
                                              KvCacheDtype::kFp8E4m3);
+}
+
+// A folder with Phi-3's config.json, whose context of 64 tokens longrope extends, and a tokenizer.
+class LongRopeModel {
+ public:
+  LongRopeModel()
+      : folder_(fs::path(::testing::TempDir()) / fmt::format("heddle_phi3_{}", getpid())) {
+    fs::create_directories(folder_);
+    std::ofstream(folder_ / "config.json") << R"({
+      "architectures": ["Phi3ForCausalLM"], "model_type": "phi3", "vocab_size": 320, "hidden_size": 64,
+      "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
+      "hidden_act": "silu", "rms_norm_eps": 1e-5, "eos_token_id": 2, "pad_token_id": 0, "tie_word_embeddings": false,
+      "max_position_embeddings": 512, "original_max_position_embeddings": 64, "rope_theta": 10000.0,
+      "rope_scaling": {"type": "longrope", "short_factor": [1, 1, 1.1, 1.1, 1.2, 1.3, 1.4, 1.5],
+                       "long_factor": [1.1, 1.4, 2, 3, 5, 9, 15, 30]}})";
+    for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) {
+      fs::copy_file(testing::repository_path("models/heddle-tiny") / name, folder_ / name,
+                    fs::copy_options::overwrite_existing);
+    }
+  }
+
+  ~LongRopeModel() {
+    std::error_code ignored;
+    fs::remove_all(folder_, ignored);
+  }
+
+  LongRopeModel(const LongRopeModel&) = delete;
+  LongRopeModel& operator=(const LongRopeModel&) = delete;
+
+  [[nodiscard]] const fs::path& folder() const { return folder_; }
+
+ private:
+  fs::path folder_;
+};
+
+// The prompts lie on both sides of the original context, and some answers go over it.
+TEST_P(EngineExactness, NorOfATextThatIsComputedAgainBeyondTheOriginalContext) {
+  const LongRopeModel model;
+  expect_the_same_bits_however_work_is_moved(model.folder(), KvCacheDtype::kAuto,
+                                             LoadFormat::kDummy);
+  EngineOptions drafts{.load_format = LoadFormat::kDummy, .device = GetParam()};
+  const auto plain = answer_all(model.folder(), drafts, /*together=*/false);
+  drafts.speculative.algorithm = DraftAlgorithm::kNgram;
+  drafts.speculative.num_draft_tokens = 5;
+  EXPECT_EQ(answer_all(model.folder(), drafts, /*together=*/true), plain);
 }
 
 TEST_P(EngineExactness, NorOfModelsWhoseLayersSlide) {

@@ -382,7 +382,7 @@ TEST(GgufModels, HaveTheTwoTablesOfLongrope) {
   twin.writer().tensor("rope_factors_short.weight", {32}, short_ones);
   twin.write_gguf();
   expect_equal_runs(twin);
-  EXPECT_EQ(models::load_config(twin.gguf())->max_position_embeddings, 256);
+  EXPECT_EQ(checkpoint::short_rope_tokens(models::load_config(twin.gguf())->rope), 256);
 }
 
 TEST(GgufModels, LeaveOutWhatPredictsFurtherTokens) {

@@ -31,9 +31,12 @@ void derive_rope_tables(std::span<const RopeTable> tables, const std::string& sc
                         DerivedWeights& derived) {
   for (size_t i = 0; i < tables.size(); ++i) {
     const auto rope = checkpoint::inverse_frequencies(tables[i].rope, tables[i].head_dim);
-    Tensor frequencies({static_cast<int64_t>(rope.inverse.size())}, DType::kF32);
-    std::ranges::transform(rope.inverse, frequencies.span<float>().begin(),
-                           [&](float f) { return tables[i].reversed ? -f : f; });
+    const auto pairs = static_cast<int64_t>(rope.inverse.size());
+    Tensor frequencies(rope.inverse_of_long.empty() ? Shape{pairs} : Shape{2, pairs}, DType::kF32);
+    const auto turned = [&](float f) { return tables[i].reversed ? -f : f; };
+    const auto after =
+        std::ranges::transform(rope.inverse, frequencies.span<float>().begin(), turned).out;
+    std::ranges::transform(rope.inverse_of_long, after, turned);
     derived.emplace_back(scope + name_of(i), std::move(frequencies));
   }
 }

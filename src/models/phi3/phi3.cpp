@@ -2,13 +2,14 @@
 // Phi-3 and Phi-4: Llama whose files have queries, keys and values in one tensor, and gate and up.
 // Abdin et al., "Phi-3 Technical Report", arXiv:2404.14219.
 //
-// Models with longrope have two tables of frequencies. The reference takes the long one for a whole
-// sequence as soon as that outgrows the original context, which makes all that was computed before
-// wrong. Served is the short table, so that the original context is the longest one.
+// Models with longrope have two tables of frequencies. The long one holds for all rows of a
+// sequence that has outgrown the original context, which makes all that was computed before wrong:
+// such a sequence is computed again (StepLimits::short_rope_tokens).
 #include <algorithm>
 #include <cmath>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -60,9 +61,13 @@ checkpoint::RopeConfig read_longrope(ConfigReader& reader, ModelConfig& config) 
       checkpoint::kHeadDim);
   const int64_t width = checkpoint::rotary_width(rope, head_dim);
   const std::vector<double> ones(static_cast<size_t>(width / 2), 1.0);
-  for (const char* key : {"long_factor", "short_factor"}) {
+  for (const auto& [key, divisors] :
+       {std::pair("long_factor", &rope.long_divisors), std::pair("short_factor", &rope.divisors)}) {
     if (!scaling.has(key)) scaling.fail(invalid_argument(fmt::format("{} is missing", key)));
-    rope.divisors = scaling.numbers(key, ones, kPositive);
+    *divisors = scaling.numbers(key, ones, kPositive);
+  }
+  if (rope.original_max_position_embeddings >= config.max_position_embeddings) {
+    rope.long_divisors.clear();
   }
   for (const char* key : {"short_mscale", "long_mscale"}) {
     if (scaling.has(key)) scaling.refuse(key, "Phi-3 is served without it");
@@ -72,15 +77,7 @@ checkpoint::RopeConfig read_longrope(ConfigReader& reader, ModelConfig& config) 
 
 void read_phi3_config(ConfigReader& reader, ModelConfig& config) {
   checkpoint::read_windows_everywhere(reader, config);
-  if (!has_longrope(reader)) return;
-  config.rope = read_longrope(reader, config);
-  const int64_t original = config.rope.original_max_position_embeddings;
-  if (original >= config.max_position_embeddings) return;
-  reader.note(fmt::format(
-      "config.json: longrope has another table of frequencies beyond "
-      "original_max_position_embeddings, which is not served: the longest context is {}, not {}",
-      original, config.max_position_embeddings));
-  config.max_position_embeddings = original;
+  if (has_longrope(reader)) config.rope = read_longrope(reader, config);
 }
 
 checkpoint::SharedKeys phi3_keys(ConfigReader& reader) {

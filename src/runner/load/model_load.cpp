@@ -205,6 +205,7 @@ Status ModelLoad::plan_memory() {
   limits_ = planned_.limits;
   limits_.max_tokens = forward_.max_step_tokens;
   limits_.max_scored_rows = max_scored_rows_;
+  limits_.short_rope_tokens = checkpoint::short_rope_tokens(pass_->config().rope);
   sizes_.flops = pass_->prefill_flops();
   return {};
 }
