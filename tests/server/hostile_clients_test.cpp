@@ -102,20 +102,28 @@ TEST_F(HostileClientsTest, OddWaysToFrameARequestAreRefused) {
   const std::string rest = "GET /health HTTP/1.1\r\nHost: a\r\n\r\n";
   const std::string post = "POST /generate HTTP/1.1\r\nHost: a\r\n";
   const std::string chunked = post + "Transfer-Encoding: chunked\r\n\r\n";
-  for (const std::string& head :
-       {post + "Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
-        post + "Transfer-Encoding: \x0b"
-               "chunked\r\n\r\n0\r\n\r\n",
-        post + "Transfer-Encoding:\r\n chunked\r\n\r\n0\r\n\r\n",
-        post + "Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
-        post + "Transfer-Encoding: \"chunked\"\r\n\r\n0\r\n\r\n",
-        post + "Content-Length : 0\r\n\r\n", post + "X: a\rContent-Length: 5\r\n\r\n",
-        post + "X: a\nContent-Length: 5\r\n\r\n", chunked + "0x0\r\n\r\n", chunked + "+0\r\n\r\n",
-        chunked + " 0\r\n\r\n", chunked + "0 \r\n\r\n", chunked + "0\n\n",
-        chunked + "1\r\naxx0\r\n\r\n", chunked + "10000000000000001\r\na\r\n0\r\n\r\n",
-        std::string("POST /generate HTTP/1.1\nHost: a\n\n"),
-        std::string("GET  /health HTTP/1.1\r\nHost: a\r\n\r\n"),
-        std::string("GET /health HTTP/1.2\r\nHost: a\r\n\r\n")}) {
+  for (const std::string& head : {post + "Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
+                                  post + "Transfer-Encoding: \x0b"
+                                         "chunked\r\n\r\n0\r\n\r\n",
+                                  post + "Transfer-Encoding:\r\n chunked\r\n\r\n0\r\n\r\n",
+                                  post + "Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
+                                  post + "Transfer-Encoding: \"chunked\"\r\n\r\n0\r\n\r\n",
+                                  post + "Content-Length : 0\r\n\r\n",
+                                  post + "X: a\rContent-Length: 5\r\n\r\n",
+                                  post + "X: a\nContent-Length: 5\r\n\r\n",
+                                  chunked + "0x0\r\n\r\n",
+                                  chunked + "+0\r\n\r\n",
+                                  chunked + " 0\r\n\r\n",
+                                  chunked + "0 \r\n\r\n",
+                                  chunked + "0\n\n",
+                                  chunked + "0\r\nX: a\r\n b\r\n\r\n",
+                                  chunked + "0\r\nX: a\r\n\t: b\r\nY: c\r\n\r\n",
+                                  chunked + "2\r\n{}\r\n0\r\nX:\r\n  a\r\n\r\n",
+                                  chunked + "1\r\naxx0\r\n\r\n",
+                                  chunked + "10000000000000001\r\na\r\n0\r\n\r\n",
+                                  std::string("POST /generate HTTP/1.1\nHost: a\n\n"),
+                                  std::string("GET  /health HTTP/1.1\r\nHost: a\r\n\r\n"),
+                                  std::string("GET /health HTTP/1.2\r\nHost: a\r\n\r\n")}) {
     HttpClient client = connect();
     client.send(head + rest);
     EXPECT_THAT(client.read_reply().status, AnyOf(Eq(400), Eq(501))) << head;

@@ -43,7 +43,9 @@ class RequestReaderTest : public ::testing::Test {
  protected:
   using tcp = boost::asio::ip::tcp;
 
-  RequestReaderTest() {
+  RequestReaderTest() { reconnect(); }
+
+  void reconnect() {
     tcp::acceptor acceptor(io_, {boost::asio::ip::address_v4::loopback(), 0});
     client_.emplace(acceptor.local_endpoint().port());
     socket_ = acceptor.accept();
@@ -102,6 +104,53 @@ TEST_F(RequestReaderTest, RequestsAreReadOneAfterAnother) {
   EXPECT_EQ(reader_->head().path, "/second");
   EXPECT_EQ(reader_->http_version(), 10u);
   EXPECT_TRUE(reader_->body_is_read());
+}
+
+TEST_F(RequestReaderTest, EmptyLinesBeforeARequestAreNoPartOfIt) {
+  const std::string request = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+  for (const std::string lines : {"\r\n", "\r\n\r\n\r\n"}) {
+    client_->send(lines + request + lines + request);
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_TRUE(await_request());
+      EXPECT_FALSE(read_head());
+    }
+  }
+  client_->send("\r\n\r");
+  std::optional<bool> came;
+  boost::asio::co_spawn(io_, reader_->await_request(3600),
+                        [&](const std::exception_ptr&, bool value) { came = value; });
+  for (int turn = 0; turn < 100; ++turn) io_.poll_one();
+  EXPECT_FALSE(came) << "no request has begun";
+  client_->send("\n" + request);
+  while (!came) io_.run_one();
+  EXPECT_FALSE(read_head());
+  for (const std::string mark : {"\n", "\r\r\n", " \r\n"}) {
+    reconnect();
+    client_->send(mark + request);
+    EXPECT_TRUE(await_request());
+    const auto failure = read_head();
+    EXPECT_EQ(failure ? failure->status : 200, 400) << "not an empty line";
+  }
+}
+
+// Lines of data that begin with blanks are no folded header.
+TEST_F(RequestReaderTest, ATrailerHasNoFoldedLines) {
+  const std::string head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+  const std::pair<const char*, int> trailers[] = {
+      {"", 200}, {"X: 1\r\n", 200}, {"X: 1\r\n 2\r\n", 400}, {"X:\r\n\t1\r\nY: 2\r\n", 400}};
+  for (const std::string chunks :
+       {"", "b\r\na\r\n b\r\n c\r\n\r\n", "3\r\na\r\n\r\n8\r\n b\r\n c\r\n\r\n"}) {
+    for (const auto& [trailer, status] : trailers) {
+      reconnect();
+      client_->send(head + chunks + "0;e=1\r\n" + trailer + "\r\n");
+      EXPECT_TRUE(await_request());
+      EXPECT_FALSE(read_head());
+      BodyLease lease(std::make_shared<BodyBudget>(100));
+      const auto failure =
+          run<std::optional<ReadFailure>>([&] { return reader_->read_body(100, &lease); });
+      EXPECT_EQ(failure ? failure->status : 200, status) << chunks << trailer;
+    }
+  }
 }
 
 TEST_F(RequestReaderTest, AFailureSaysHowToAnswerIt) {

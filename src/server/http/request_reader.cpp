@@ -3,12 +3,13 @@
 
 #include <algorithm>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/bind_cancellation_slot.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <boost/beast/http/read.hpp>
+#include <boost/beast/core/read_size.hpp>
 #include <boost/none.hpp>
 #include <fmt/format.h>
 
@@ -25,6 +26,7 @@ using boost::system::error_code;
 
 constexpr auto kAwaitRead = asio::as_tuple(asio::use_awaitable);
 constexpr size_t kReadBytes = 8 << 10;
+constexpr size_t kMaxReadBytes = 64 << 10;       // of a body at once
 constexpr size_t kMaxReadAheadBytes = 64 << 10;  // of the next request while this one is answered
 constexpr size_t kMaxInputDroppedBytes = 256 << 20;
 
@@ -32,6 +34,13 @@ constexpr size_t kMaxInputDroppedBytes = 256 << 20;
 bool is_malformed(const error_code& error) {
   return error.category() == make_error_code(http::error::bad_method).category() &&
          error != http::error::end_of_stream && error != http::error::partial_message;
+}
+
+ReadFailure folded_header() {
+  return {.status = 400,
+          .message =
+              "A header goes on in a second line, which HTTP/1.1 has abolished (RFC 9112, "
+              "5.2); send it in one line."};
 }
 
 }  // namespace
@@ -54,19 +63,36 @@ void RequestReader::start_deadline(double limit_seconds) {
 }
 
 asio::awaitable<bool> RequestReader::await_request(double limit_seconds) {
-  if (buffer_.size() > 0) co_return true;
+  drop_empty_lines();
+  if (request_has_begun()) co_return true;
   waiting_ = true;
   start_deadline(limit_seconds);
-  auto [error, count] = co_await socket_.async_read_some(buffer_.prepare(kReadBytes), kAwaitRead);
+  error_code error;
+  while (!error && !deadline_passed_ && !request_has_begun()) {
+    size_t count = 0;
+    std::tie(error, count) =
+        co_await socket_.async_read_some(buffer_.prepare(kReadBytes), kAwaitRead);
+    // Bytes that came in the last moment count.
+    if (deadline_passed_ && error) {
+      count = socket_.read_some(buffer_.prepare(kReadBytes), error);
+    }
+    buffer_.commit(error ? 0 : count);
+    drop_empty_lines();
+  }
   deadline_.stop();
   waiting_ = false;
-  // Bytes that came in the last moment count.
-  if (deadline_passed_ && error) {
-    count = socket_.read_some(buffer_.prepare(kReadBytes), error);
-  }
-  if (error) co_return false;
-  buffer_.commit(count);
-  co_return true;
+  co_return request_has_begun();
+}
+
+// Empty lines before a request are ignored (RFC 9112, 2.2): some clients end a body with one.
+void RequestReader::drop_empty_lines() {
+  while (unparsed().starts_with("\r\n")) buffer_.consume(2);
+}
+
+bool RequestReader::request_has_begun() const { return !unparsed().empty() && unparsed() != "\r"; }
+
+std::string_view RequestReader::unparsed() const {
+  return {static_cast<const char*>(buffer_.data().data()), buffer_.size()};
 }
 
 void RequestReader::limit_wait(double limit_seconds) {
@@ -87,7 +113,7 @@ asio::awaitable<error_code> RequestReader::receive_head() {
   while (true) {
     error_code error;
     const size_t count = parser_->put(buffer_.data(), error);
-    note_folding({static_cast<const char*>(buffer_.data().data()), count});
+    note_folding(unparsed().substr(0, count));
     buffer_.consume(count);
     parsed_bytes += count;
     const bool incomplete = error == http::error::need_more;
@@ -115,11 +141,7 @@ std::optional<ReadFailure> RequestReader::check_head() const {
   const auto refuse = [](std::string message) {
     return ReadFailure{.status = 400, .message = std::move(message)};
   };
-  if (is_folded_) {
-    return refuse(
-        "A header goes on in a second line, which HTTP/1.1 has abolished (RFC 9112, 5.2); "
-        "send it in one line.");
-  }
+  if (is_folded_) return folded_header();
   const auto& message = parser_->get();
   const auto num_hosts = message.count(http::field::host);
   if (num_hosts > 1) return refuse("The request has several Host headers; send one.");
@@ -193,18 +215,31 @@ std::optional<uint64_t> RequestReader::announced_bytes() const {
   return bytes ? std::optional<uint64_t>(*bytes) : std::nullopt;
 }
 
+// Reads one part of the body: bytes of it, the head of a chunk, or the last chunk with its trailer.
+asio::awaitable<error_code> RequestReader::receive_body_part() {
+  error_code error = http::error::need_more;
+  if (buffer_.size() > 0) {
+    const size_t count = parser_->put(buffer_.data(), error);
+    if (parser_->is_done() && parser_->chunked()) note_folding(unparsed().substr(0, count));
+    buffer_.consume(count);
+  }
+  if (error != http::error::need_more) co_return error;
+  const size_t room = beast::read_size(buffer_, kMaxReadBytes);
+  if (room == 0) co_return make_error_code(http::error::buffer_overflow);
+  const auto [failure, received] =
+      co_await socket_.async_read_some(buffer_.prepare(room), kAwaitRead);
+  buffer_.commit(failure ? 0 : received);
+  co_return failure;
+}
+
 asio::awaitable<std::optional<ReadFailure>> RequestReader::read_body(uint64_t max_bytes,
                                                                      BodyLease* lease) {
   parser_->body_limit(max_bytes);
-  parser_->eager(true);
   start_deadline(options_.body_timeout_seconds);
   error_code error;
   bool taken = true;
   while (!error && taken && !parser_->is_done()) {
-    const auto [failure, count] =
-        co_await http::async_read_some(socket_, buffer_, *parser_, kAwaitRead);
-    static_cast<void>(count);
-    error = failure;
+    error = co_await receive_body_part();
     std::string& body = parser_->get().body();
     if (lease == nullptr) {
       body.clear();
@@ -219,6 +254,7 @@ asio::awaitable<std::optional<ReadFailure>> RequestReader::read_body(uint64_t ma
     co_return ReadFailure{503,
                           "The server keeps as many bytes of requests as it may. Retry later."};
   }
+  if (!error && is_folded_) co_return folded_header();
   if (!error) co_return std::nullopt;
   if (error == http::error::buffer_overflow) {
     co_return ReadFailure{

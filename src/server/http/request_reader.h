@@ -43,8 +43,8 @@ class RequestReader {
   // Both outlive the reader.
   RequestReader(ByteSocket& socket, const HttpServerOptions& options);
 
-  // Waits until the first bytes of a request are here. False when none come within
-  // `limit_seconds`, or the client has left.
+  // Waits until the first bytes of a request are here; empty lines before it are dropped. False
+  // when none come within `limit_seconds`, or the client has left.
   boost::asio::awaitable<bool> await_request(double limit_seconds);
 
   // A new limit, from now on, for the await_request() that is under way, if one is.
@@ -70,7 +70,7 @@ class RequestReader {
   [[nodiscard]] bool body_is_read() const { return parser_->is_done(); }
 
   // Reads the body, and keeps it as far as `lease` takes it; without a lease it is dropped.
-  // Nothing: it is here.
+  // Nothing: it is here. A folded line in the trailer of a chunked one is a 400.
   boost::asio::awaitable<std::optional<ReadFailure>> read_body(uint64_t max_bytes,
                                                                BodyLease* lease);
 
@@ -90,7 +90,11 @@ class RequestReader {
 
   void start_deadline(double limit_seconds);
   boost::asio::awaitable<boost::system::error_code> receive_head();
+  boost::asio::awaitable<boost::system::error_code> receive_body_part();
   void note_folding(std::string_view parsed);
+  void drop_empty_lines();
+  [[nodiscard]] bool request_has_begun() const;
+  [[nodiscard]] std::string_view unparsed() const;
   [[nodiscard]] std::optional<ReadFailure> check_head() const;
   [[nodiscard]] std::string_view host_of_head() const;
   void watch_on(std::shared_ptr<void> owner);
@@ -103,8 +107,8 @@ class RequestReader {
   Deadline deadline_;
   bool deadline_passed_ = false;
   bool waiting_ = false;        // await_request() is under way
-  bool at_line_begin_ = false;  // of the head, at the next byte that is parsed
-  bool is_folded_ = false;      // a line of the head continues the one before it
+  bool at_line_begin_ = false;  // of the head or trailer, at the next byte that is parsed
+  bool is_folded_ = false;      // a line of head or trailer continues the one before it
   boost::asio::cancellation_signal stop_watching_;
   std::function<void()> on_gone_;  // null: no watcher
 };
