@@ -62,18 +62,22 @@ TEST(GrammarTest, RefusesPatternsBeyondFiniteAutomataByName) {
   const auto kind = GrammarKind::kRegex;
   EXPECT_THAT(refusal(kind, "(?=a)b"), HasSubstr("a look-ahead (?=...)"));
   EXPECT_THAT(refusal(kind, "(?!a)b"), HasSubstr("a negative look-ahead (?!...)"));
-  EXPECT_THAT(refusal(kind, "(?i)b"), HasSubstr("flags (?i), which is not supported"));
-  EXPECT_THAT(refusal(kind, "(?s-m:b)"), HasSubstr("flags (?s-m), which is not supported"));
+  EXPECT_THAT(refusal(kind, "(?i)b"),
+              HasSubstr("a group of flags (?i) at byte 0, which is not supported"));
+  EXPECT_THAT(refusal(kind, "(?s-m:b)"),
+              HasSubstr("flags (?s-m) at byte 0, which is not supported"));
   EXPECT_THAT(refusal(kind, "(?>a)b"), HasSubstr("an atomic group (?>...)"));
   EXPECT_THAT(refusal(kind, "(?P<x>a)(?P=x)"), HasSubstr("a back reference (?P=...)"));
   EXPECT_THAT(refusal(kind, "(?<x>a)\\k<x>"), HasSubstr("a back reference \\k"));
-  EXPECT_THAT(refusal(kind, "(?<!a)b"), HasSubstr("a look-behind"));
+  EXPECT_THAT(refusal(kind, "(?<!a)b"),
+              HasSubstr("a look-behind at byte 0, which is not supported"));
   EXPECT_THAT(refusal(kind, "(a)\\1"),
-              HasSubstr("a back reference \\1, which is not supported at byte 3"));
-  EXPECT_THAT(refusal(kind, "\\q"), HasSubstr("an escape \\q, which is not supported"));
+              HasSubstr("a back reference \\1 at byte 3, which is not supported"));
+  EXPECT_THAT(refusal(kind, "\\q"), HasSubstr("an escape \\q at byte 0, which is not supported"));
   EXPECT_THAT(refusal(kind, "\\p{Nonsense}"),
               HasSubstr("an unknown class of characters \\p{Nonsense}"));
-  EXPECT_THAT(refusal(kind, "\\bword"), HasSubstr("a word boundary"));
+  EXPECT_THAT(refusal(kind, "a\\bword"),
+              HasSubstr("a word boundary at byte 1, which is not supported"));
   EXPECT_THAT(refusal(kind, "a**"), HasSubstr("a repeat of nothing at byte 2"));
   EXPECT_THAT(refusal(kind, "(a"), HasSubstr("a group without ) at byte 0"));
   EXPECT_THAT(refusal(kind, "a)"), HasSubstr("an unmatched )"));

@@ -84,7 +84,8 @@ class PatternParser {
     PatternNode node = alternatives(0);
     if (error_.empty() && position_ < text_.size()) fail("an unmatched )");
     if (error_.empty()) return node;
-    return invalid_argument(fmt::format("the pattern has {} at byte {}", error_, error_position_));
+    return invalid_argument(fmt::format("the pattern has {} at byte {}{}", error_, error_position_,
+                                        is_unserved_ ? ", which is not supported" : ""));
   }
 
  private:
@@ -155,13 +156,13 @@ class PatternParser {
       const bool is_python = take('P');
       if (take('<')) {
         if (!is_python && (peek() == '=' || peek() == '!')) {
-          fail("a look-behind, which is not supported", start);
+          refuse("a look-behind", start);
           return {};
         }
         while (position_ < text_.size() && peek() != '>') ++position_;
         if (!take('>')) fail("a group's name without >", start);
       } else if (is_python || !take(':')) {
-        fail(fmt::format("{}, which is not supported", group_kind(is_python)), start);
+        refuse(group_kind(is_python), start);
         return {};
       }
     }
@@ -190,7 +191,8 @@ class PatternParser {
     const std::string_view flags = text_.substr(position_, std::min(end, text_.size()) - position_);
     const bool are_flags = !flags.empty() && flags.size() <= 8 &&
                            flags.find_first_not_of("aiLmsuxUn-") == std::string_view::npos;
-    return are_flags ? fmt::format("flags (?{})", flags) : "a group (?...) of an unknown kind";
+    return are_flags ? fmt::format("a group of flags (?{})", flags)
+                     : "a group (?...) of an unknown kind";
   }
 
   PatternNode repeated(PatternNode part) {
@@ -242,7 +244,7 @@ class PatternParser {
         return set_node(*set);
       }
       if (peek() == 'b' || peek() == 'B') {
-        fail("a word boundary, which is not supported");
+        refuse("a word boundary", position_ - 1);
         return {};
       }
       if (peek() == 'A' || peek() == 'Z' || peek() == 'z') {  // Python's and Rust's
@@ -311,10 +313,9 @@ class PatternParser {
       return letter;
     }
     const bool is_reference = (letter >= '1' && letter <= '9') || letter == 'k';
-    fail(fmt::format("{} {}, which is not supported",
-                     is_reference ? "a back reference" : "an escape",
-                     text_.substr(start - 1, position_ - start + 1)),
-         start - 1);
+    refuse(fmt::format("{} {}", is_reference ? "a back reference" : "an escape",
+                       text_.substr(start - 1, position_ - start + 1)),
+           start - 1);
     return 0;
   }
 
@@ -406,9 +407,16 @@ class PatternParser {
     error_position_ = position;
   }
 
+  // Other readers of patterns know this.
+  void refuse(std::string construct, size_t position) {
+    if (error_.empty()) is_unserved_ = true;
+    fail(std::move(construct), position);
+  }
+
   std::string_view text_;
   size_t position_ = 0;
   std::string error_;
+  bool is_unserved_ = false;
   size_t error_position_ = 0;
 };
 
