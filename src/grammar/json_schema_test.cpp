@@ -556,6 +556,15 @@ TEST(JsonSchemaTest, AFormatChoosesAmongTheValuesOfAnEnum) {
   expect_matches(R"({"enum": ["10.0.0.1", "10.0.0.256"], "allOf": [{"format": "ipv4"}]})",
                  {R"("10.0.0.1")"}, {R"("10.0.0.256")"});
   expect_matches(R"({"const": "anything", "format": "hostname"})", {R"("anything")"}, {});
+  // All that the formats allow, also where free texts are held to a part of it.
+  expect_matches(R"({"enum": ["a@b.c", "Sales+EU@X-1.example.COM", "a b@c.d", "a@-b.c"],
+                     "format": "email"})",
+                 {R"("a@b.c")", R"("Sales+EU@X-1.example.COM")"}, {R"("a b@c.d")", R"("a@-b.c")"});
+  expect_matches(R"({"enum": ["10:00:00z", "23:59:60Z", "24:00:00Z", "10:00:00"],
+                     "format": "time"})",
+                 {R"("10:00:00z")", R"("23:59:60Z")"}, {R"("24:00:00Z")", R"("10:00:00")"});
+  expect_matches(R"({"const": "1985-04-12t23:20:50.1234567891z", "format": "date-time"})",
+                 {R"("1985-04-12t23:20:50.1234567891z")"}, {});
   EXPECT_THAT(refusal_of(R"({"const": "x", "format": "email"})"),
               HasSubstr("matches no text at all"));
 }

@@ -260,6 +260,31 @@ std::string_view wrong_form(Form form, const Json& value) {
   return {};
 }
 
+// Days of the months, and 29 February in the years that have one.
+#define HEDDLE_DATE                                                                            \
+  "(\\d{4}-((0[13578]|1[02])-(0[1-9]|[12]\\d|3[01])|(0[469]|11)-(0[1-9]|[12]\\d|30)|"          \
+  "02-(0[1-9]|1\\d|2[0-8]))|(\\d\\d(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])" \
+  "00)-02-29)"
+
+// A pattern for all texts that have a format, of which free texts are held to a part. Empty: that
+// part is the format.
+std::string_view whole_pattern_of_format(std::string_view format) {
+#define HEDDLE_ANY_TIME                                               \
+  "(([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d|23:59:60)(\\.\\d+)?([Zz]|[+-]" \
+  "([01]\\d|2[0-3]):[0-5]\\d)"
+#define HEDDLE_LABEL "[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?"
+#define HEDDLE_ATOM "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
+  if (format == "time") return "^" HEDDLE_ANY_TIME "$";
+  if (format == "date-time") return "^" HEDDLE_DATE "[Tt]" HEDDLE_ANY_TIME "$";
+  if (format == "email") {
+    return "^" HEDDLE_ATOM "(\\." HEDDLE_ATOM ")*@" HEDDLE_LABEL "(\\." HEDDLE_LABEL ")*$";
+  }
+#undef HEDDLE_ANY_TIME
+#undef HEDDLE_LABEL
+#undef HEDDLE_ATOM
+  return {};
+}
+
 int64_t num_characters(std::string_view text) {
   int64_t count = 0;
   for (size_t position = 0; position < text.size(); ++count)
@@ -279,7 +304,8 @@ Status keep_within(std::string_view keyword, const Json& bound, Schemas& values)
   }
   if (keyword == "pattern" || keyword == "format") {
     const std::string& text = bound.get_ref<const std::string&>();
-    const std::string_view wanted = keyword == "format" ? pattern_of_format(text) : text;
+    std::string_view wanted = keyword == "format" ? whole_pattern_of_format(text) : text;
+    if (wanted.empty() && keyword == "format") wanted = pattern_of_format(text);
     if (wanted.empty() && keyword == "format") return ok_status();  // an annotation
     HEDDLE_ASSIGN_OR_RETURN(const Pattern pattern, Pattern::parse(wanted));
     Nfa nfa;
@@ -532,11 +558,6 @@ int64_t count_of(const Json& value) {
 }
 
 std::string_view pattern_of_format(std::string_view format) {
-// Days of the months, and 29 February in the years that have one.
-#define HEDDLE_DATE                                                                            \
-  "(\\d{4}-((0[13578]|1[02])-(0[1-9]|[12]\\d|3[01])|(0[469]|11)-(0[1-9]|[12]\\d|30)|"          \
-  "02-(0[1-9]|1\\d|2[0-8]))|(\\d\\d(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])" \
-  "00)-02-29)"
 #define HEDDLE_TIME \
   "([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(\\.\\d{1,9})?(Z|[+-]([01]\\d|2[0-3]):[0-5]\\d)"
   if (format == "date") return "^" HEDDLE_DATE "$";

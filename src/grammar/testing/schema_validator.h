@@ -103,14 +103,15 @@ inline bool has_format(const std::string& text, const std::string& format) {
     return month >= 1 && month <= 12 && number(8, 2) >= 1 && number(8, 2) <= days[month - 1];
   };
   const std::string time =
-      "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]+)?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])";
+      "(([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]|23:59:60)(\\.[0-9]+)?"
+      "([Zz]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])";
   if (format == "date") return is_date(text);
   if (format == "time") return is(time.c_str());
   if (format == "date-time") {
-    return text.size() > 11 && text[10] == 'T' && is_date(text.substr(0, 10)) &&
-           std::regex_match(text.substr(11), std::regex(time));
+    return text.size() > 11 && (text[10] == 'T' || text[10] == 't') &&
+           is_date(text.substr(0, 10)) && std::regex_match(text.substr(11), std::regex(time));
   }
-  if (format == "email") return is("[^@\\s]+@[^@\\s]+\\.[a-zA-Z]+");
+  if (format == "email") return is("[^@\\s]+@[a-zA-Z0-9]([a-zA-Z0-9.-]*[a-zA-Z0-9])?");
   if (format == "uuid") return is("[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}");
   if (format == "ipv4") {
     return is("((25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(\\.|$)){4}") && text.back() != '.';
