@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one thing that Heddle reads of EXIF: how a picture must be turned to stand upright.
+//
+// Threading: free functions without state.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "media/image.h"
+
+namespace heddle::media {
+
+// The orientation, 1 to 8, in a TIFF structure of either byte order, which may have "Exif\0\0"
+// before it. Only the first directory is read, at most its 65,535 entries; 1 where there is no
+// orientation or the structure is broken.
+[[nodiscard]] int exif_orientation(std::span<const uint8_t> tiff);
+
+// Turns a picture upright: 2 mirrored left to right, 3 turned by 180 degrees, 4 mirrored top to
+// bottom, 5 transposed, 6 turned clockwise, 7 transposed at the other diagonal, 8 turned
+// counter-clockwise. 5 to 8 swap the sides.
+[[nodiscard]] Image turn_upright(Image image, int orientation);
+
+}  // namespace heddle::media

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// The memory of decoded pictures and patches that may be in use at one time. A picture waits for
+// its share before it is decoded; it never fails because others use the memory, only when it needs
+// more than there is at all.
+//
+// Shares are given in the order in which they were asked for, so that large pictures are not passed
+// over by small ones for ever.
+//
+// Threading: thread-safe. A share may be returned on another thread; the MediaMemory must outlive
+// it.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <utility>
+
+#include "core/mutex.h"
+#include "media/decode_options.h"
+#include "media/media_error.h"
+
+namespace heddle::media {
+
+class MediaMemory {
+ public:
+  // Returns its bytes when it is destroyed.
+  class Share {
+   public:
+    Share() = default;
+
+    Share(Share&& other) noexcept
+        : memory_(std::exchange(other.memory_, nullptr)), bytes_(other.bytes_) {}
+
+    Share& operator=(Share&& other) noexcept {
+      std::swap(memory_, other.memory_);
+      std::swap(bytes_, other.bytes_);
+      return *this;
+    }
+
+    ~Share() {
+      if (memory_ != nullptr) memory_->give_back(bytes_);
+    }
+
+   private:
+    friend class MediaMemory;
+
+    Share(MediaMemory* memory, int64_t bytes) : memory_(memory), bytes_(bytes) {}
+
+    MediaMemory* memory_ = nullptr;
+    int64_t bytes_ = 0;
+  };
+
+  explicit MediaMemory(int64_t budget_bytes) : budget_bytes_(budget_bytes) {}
+
+  MediaMemory(const MediaMemory&) = delete;
+  MediaMemory& operator=(const MediaMemory&) = delete;
+
+  // Waits until there is room. `stop` is asked when the wait begins and after each wake().
+  // Error: kTooExpensive if `bytes` is more than the budget, kCancelled.
+  MediaResult<Share> acquire(int64_t bytes, const StopCheck& stop = {}) HEDDLE_EXCLUDES(mutex_);
+
+  // Has all that wait ask whether to stop: to be called when an answer may have changed.
+  void wake() HEDDLE_EXCLUDES(mutex_);
+
+  [[nodiscard]] int64_t used_bytes() const HEDDLE_EXCLUDES(mutex_);
+
+ private:
+  void give_back(int64_t bytes) HEDDLE_EXCLUDES(mutex_);
+
+  const int64_t budget_bytes_;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  int64_t used_bytes_ HEDDLE_GUARDED_BY(mutex_) = 0;
+  uint64_t next_ticket_ HEDDLE_GUARDED_BY(mutex_) = 0;
+  std::deque<uint64_t> waiting_ HEDDLE_GUARDED_BY(mutex_);  // tickets, the oldest first
+};
+
+}  // namespace heddle::media
