@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "media/resample.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+
+#include "core/check.h"
+
+namespace heddle::media {
+
+namespace {
+
+double support_of(ResampleFilter filter) { return filter == ResampleFilter::kBicubic ? 2 : 1; }
+
+double filter_at(ResampleFilter filter, double x) {
+  x = std::abs(x);
+  if (filter == ResampleFilter::kBilinear) return std::max(0.0, 1 - x);
+  constexpr double a = -0.5;
+  if (x < 1) return ((a + 2) * x - (a + 3)) * x * x + 1;
+  if (x < 2) return a * (((x - 5) * x + 8) * x - 4);
+  return 0;
+}
+
+// One axis of a picture whose lines of `stride` values lie one after the other. Horizontally a line
+// is a pixel and there are as many axes as rows; vertically it is a row, and there is one.
+struct Pass {
+  const AxisWeights& axis;
+  int64_t num_axes;
+  int64_t n;
+  int64_t m;
+  int64_t stride;
+};
+
+uint8_t clamped(int32_t value) { return static_cast<uint8_t>(std::clamp(value, 0, 255)); }
+
+void integer_pass(const Pass& pass, ResampleArithmetic arithmetic, const uint8_t* in,
+                  uint8_t* out) {
+  const IntegerWeights integers = integer_weights(pass.axis, arithmetic);
+  const int32_t half = 1 << (integers.shift - 1);
+  std::vector<int32_t> sums(static_cast<size_t>(pass.stride));
+  for (int64_t a = 0; a < pass.num_axes; ++a) {
+    for (int64_t i = 0; i < pass.m; ++i, out += pass.stride) {
+      const auto index = static_cast<size_t>(i);
+      const int32_t* const weights = integers.weights.data() + i * pass.axis.taps;
+      const uint8_t* line = in + (a * pass.n + pass.axis.first[index]) * pass.stride;
+      std::ranges::fill(sums, half);
+      for (int64_t j = 0; j < pass.axis.count[index]; ++j, line += pass.stride) {
+        for (int64_t k = 0; k < pass.stride; ++k) {
+          sums[static_cast<size_t>(k)] += weights[j] * line[k];
+        }
+      }
+      for (int64_t k = 0; k < pass.stride; ++k) {
+        out[k] = clamped(sums[static_cast<size_t>(k)] >> integers.shift);
+      }
+    }
+  }
+}
+
+template <typename In>
+void float_pass(const Pass& pass, const In* in, float* out) {
+  for (int64_t a = 0; a < pass.num_axes; ++a) {
+    for (int64_t i = 0; i < pass.m; ++i, out += pass.stride) {
+      const auto index = static_cast<size_t>(i);
+      const double* const weights = pass.axis.weights.data() + i * pass.axis.taps;
+      const In* line = in + (a * pass.n + pass.axis.first[index]) * pass.stride;
+      std::fill_n(out, pass.stride, 0.0f);
+      for (int64_t j = 0; j < pass.axis.count[index]; ++j, line += pass.stride) {
+        const auto weight = static_cast<float>(weights[j]);
+        for (int64_t k = 0; k < pass.stride; ++k) out[k] += weight * static_cast<float>(line[k]);
+      }
+    }
+  }
+}
+
+Image resample_as_float(const Image& image, ImageSize size, ResampleFilter filter) {
+  const auto [height, width] = image.size;
+  std::vector<float> rows(static_cast<size_t>(height * size.width * 3));
+  if (size.width == width) {
+    std::ranges::copy(image.rgb, rows.begin());
+  } else {
+    const AxisWeights axis = axis_weights(width, size.width, filter);
+    float_pass(Pass{axis, height, width, size.width, 3}, image.rgb.data(), rows.data());
+  }
+  if (size.height != height) {
+    const AxisWeights axis = axis_weights(height, size.height, filter);
+    std::vector<float> columns(static_cast<size_t>(size.pixels() * 3));
+    float_pass(Pass{axis, 1, height, size.height, size.width * 3}, rows.data(), columns.data());
+    rows = std::move(columns);
+  }
+  Image result(size);
+  std::ranges::transform(rows, result.rgb.begin(), [](float value) {
+    return static_cast<uint8_t>(std::nearbyint(std::clamp(value, 0.0f, 255.0f)));
+  });
+  return result;
+}
+
+}  // namespace
+
+AxisWeights axis_weights(int64_t n, int64_t m, ResampleFilter filter) {
+  const double scale = static_cast<double>(n) / static_cast<double>(m);
+  const double spread = std::max(scale, 1.0);
+  const double support = support_of(filter) * spread;
+  AxisWeights axis;
+  axis.taps = static_cast<int64_t>(std::ceil(support)) * 2 + 1;
+  axis.weights.resize(static_cast<size_t>(m * axis.taps));
+  for (int64_t i = 0; i < m; ++i) {
+    const double center = (static_cast<double>(i) + 0.5) * scale;
+    const auto low = std::max(static_cast<int64_t>(center - support + 0.5), int64_t{0});
+    const auto high = std::min(static_cast<int64_t>(center + support + 0.5), n);
+    double* const weights = axis.weights.data() + i * axis.taps;
+    double sum = 0;
+    for (int64_t j = 0; j < high - low; ++j) {
+      weights[j] = filter_at(filter, (static_cast<double>(j + low) - center + 0.5) / spread);
+      sum += weights[j];
+    }
+    for (int64_t j = 0; j < high - low; ++j) weights[j] /= sum;
+    axis.first.push_back(low);
+    axis.count.push_back(high - low);
+  }
+  return axis;
+}
+
+IntegerWeights integer_weights(const AxisWeights& axis, ResampleArithmetic arithmetic) {
+  IntegerWeights integers{.shift = 22, .weights = {}};
+  if (arithmetic == ResampleArithmetic::kTorch) {
+    // The largest scale at which the largest weight still fits 16 bits.
+    const double largest = std::ranges::max(axis.weights);
+    for (int shift = 0; shift < 22; ++shift) {
+      if (std::trunc(0.5 + std::ldexp(largest, shift + 1)) >= 1 << 15) {
+        integers.shift = shift;
+        break;
+      }
+    }
+  }
+  HEDDLE_CHECK_GE(integers.shift, 1);
+  for (const double weight : axis.weights) {
+    const double scaled = std::ldexp(weight, integers.shift);
+    integers.weights.push_back(static_cast<int32_t>(scaled + (weight < 0 ? -0.5 : 0.5)));
+  }
+  return integers;
+}
+
+Image resample(const Image& image, ImageSize size, ResampleFilter filter,
+               ResampleArithmetic arithmetic) {
+  HEDDLE_CHECK(size.height > 0 && size.width > 0);
+  if (size == image.size) return image;
+  if (arithmetic == ResampleArithmetic::kFloat) return resample_as_float(image, size, filter);
+  const auto [height, width] = image.size;
+  Image rows;
+  if (size.width != width) {
+    rows = Image({.height = height, .width = size.width});
+    const AxisWeights axis = axis_weights(width, size.width, filter);
+    integer_pass(Pass{axis, height, width, size.width, 3}, arithmetic, image.rgb.data(),
+                 rows.rgb.data());
+    if (size.height == height) return rows;
+  }
+  Image result(size);
+  const AxisWeights axis = axis_weights(height, size.height, filter);
+  integer_pass(Pass{axis, 1, height, size.height, size.width * 3}, arithmetic,
+               size.width == width ? image.rgb.data() : rows.rgb.data(), result.rgb.data());
+  return result;
+}
+
+}  // namespace heddle::media
