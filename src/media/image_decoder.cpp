@@ -4,9 +4,7 @@
 #include <utility>
 
 #include "media/exif.h"
-#include "media/jpeg_image.h"
-#include "media/png_image.h"
-#include "media/webp_image.h"
+#include "media/picture_formats.h"
 
 namespace heddle::media {
 

@@ -43,37 +43,11 @@ constexpr Signature kSignatures[] = {
 }  // namespace
 
 std::string_view to_string(ImageFormat format) {
-  switch (format) {
-    case ImageFormat::kJpeg:
-      return "JPEG";
-    case ImageFormat::kPng:
-      return "PNG";
-    case ImageFormat::kWebp:
-      return "WebP";
-    case ImageFormat::kGif:
-      return "GIF";
-    case ImageFormat::kBmp:
-      return "BMP";
-    case ImageFormat::kTiff:
-      return "TIFF";
-    case ImageFormat::kHeif:
-      return "HEIF";
-    case ImageFormat::kAvif:
-      return "AVIF";
-    case ImageFormat::kJpegXl:
-      return "JPEG XL";
-    case ImageFormat::kJpeg2000:
-      return "JPEG 2000";
-    case ImageFormat::kIcon:
-      return "ICO";
-    case ImageFormat::kSvg:
-      return "SVG or other XML";
-    case ImageFormat::kPdf:
-      return "PDF";
-    case ImageFormat::kUnknown:
-      break;
-  }
-  return "unknown";
+  constexpr std::string_view kNames[] = {"JPEG",    "PNG",       "WebP", "GIF",
+                                         "BMP",     "TIFF",      "HEIF", "AVIF",
+                                         "JPEG XL", "JPEG 2000", "ICO",  "SVG or other XML",
+                                         "PDF",     "unknown"};
+  return kNames[static_cast<size_t>(format)];
 }
 
 ImageFormat format_of(std::span<const uint8_t> file) {

@@ -12,7 +12,8 @@
 
 namespace heddle::media {
 
-// Only the first three are decoded. The others are recognised so that errors can name them.
+// Only the first three are decoded. The others are recognised so that errors can name them,
+// and to_string() has their names in this order.
 enum class ImageFormat {
   kJpeg,
   kPng,

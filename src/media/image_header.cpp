@@ -5,9 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "media/jpeg_image.h"
-#include "media/png_image.h"
-#include "media/webp_image.h"
+#include "media/picture_formats.h"
 
 namespace heddle::media {
 

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "media/jpeg_image.h"
-
 #include <algorithm>
 #include <array>
 #include <cstdio>  // jpeglib.h uses FILE
@@ -15,6 +13,7 @@
 #include "media/byte_order.h"
 #include "media/error_jump.h"
 #include "media/exif.h"
+#include "media/picture_formats.h"
 
 namespace heddle::media {
 

@@ -1,32 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "media/media_error.h"
 
+#include <cstddef>
+
 namespace heddle::media {
 
 std::string_view to_string(MediaFault fault) {
-  switch (fault) {
-    case MediaFault::kUrlInvalid:
-      return "image_url_invalid";
-    case MediaFault::kBase64Invalid:
-      return "image_base64_invalid";
-    case MediaFault::kTooManyBytes:
-      return "image_too_many_bytes";
-    case MediaFault::kTooManyPixels:
-      return "image_too_many_pixels";
-    case MediaFault::kAspectRatio:
-      return "image_aspect_ratio";
-    case MediaFault::kTooSmall:
-      return "image_too_small";
-    case MediaFault::kUnsupportedFormat:
-      return "unsupported_image_format";
-    case MediaFault::kDecodeFailed:
-      return "image_decode_failed";
-    case MediaFault::kTooExpensive:
-      return "image_too_expensive";
-    case MediaFault::kCancelled:
-      return "image_cancelled";
-  }
-  return "image_decode_failed";
+  constexpr std::string_view kCodes[] = {"image_url_invalid",        "image_base64_invalid",
+                                         "image_too_many_bytes",     "image_too_many_pixels",
+                                         "image_aspect_ratio",       "image_too_small",
+                                         "unsupported_image_format", "image_decode_failed",
+                                         "image_too_expensive",      "image_cancelled"};
+  return kCodes[static_cast<size_t>(fault)];
 }
 
 }  // namespace heddle::media

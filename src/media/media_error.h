@@ -16,6 +16,7 @@
 
 namespace heddle::media {
 
+// to_string() has their names in this order.
 enum class MediaFault {
   kUrlInvalid,         // not a data URI
   kBase64Invalid,      // a data URI or a bare text whose base64 is broken

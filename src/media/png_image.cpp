@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "media/png_image.h"
-
 #include <algorithm>
 #include <cstring>
 #include <string_view>
@@ -13,6 +11,7 @@
 #include "media/byte_order.h"
 #include "media/error_jump.h"
 #include "media/exif.h"
+#include "media/picture_formats.h"
 
 namespace heddle::media {
 

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "media/webp_image.h"
-
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -15,6 +13,7 @@
 #include "media/alpha.h"
 #include "media/byte_order.h"
 #include "media/exif.h"
+#include "media/picture_formats.h"
 
 namespace heddle::media {
 
