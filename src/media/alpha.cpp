@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "media/alpha.h"
-
 #include <cstddef>
+
+#include "media/picture_formats.h"
 
 namespace heddle::media {
 

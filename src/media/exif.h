@@ -16,9 +16,8 @@ namespace heddle::media {
 // orientation or the structure is broken.
 [[nodiscard]] int exif_orientation(std::span<const uint8_t> tiff);
 
-// Turns a picture upright: 2 mirrored left to right, 3 turned by 180 degrees, 4 mirrored top to
-// bottom, 5 transposed, 6 turned clockwise, 7 transposed at the other diagonal, 8 turned
-// counter-clockwise. 5 to 8 swap the sides.
+// 2 mirrors left to right, 3 turns by 180 degrees, 4 mirrors top to bottom, 5 transposes, 6 turns
+// clockwise, 7 transposes at the other diagonal, 8 turns counter-clockwise.
 [[nodiscard]] Image turn_upright(Image image, int orientation);
 
 }  // namespace heddle::media

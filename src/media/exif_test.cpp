@@ -26,7 +26,6 @@ TEST(Exif, ReadsEitherByteOrder) {
 
 TEST(Exif, BrokenBlocksAreUpright) {
   const std::string good = exif_block(6);
-  // Cut anywhere before the value; the next directory's offset is not needed.
   for (size_t length = 0; length < 22; ++length)
     EXPECT_EQ(orientation_of(good.substr(0, length)), 1);
   for (const int value : {0, 9, 255, 65535}) EXPECT_EQ(orientation_of(exif_block(value)), 1);

@@ -32,21 +32,15 @@ constexpr Signature kSignatures[] = {
     {4, "ftypavif"sv, ImageFormat::kAvif},
     {4, "ftypavis"sv, ImageFormat::kAvif},
     {4, "ftyp"sv, ImageFormat::kHeif},
-    {0, "\xFF\x0A"sv, ImageFormat::kJpegXl},
-    {4, "JXL \r\n\x87\n"sv, ImageFormat::kJpegXl},
-    {4, "jP  \r\n\x87\n"sv, ImageFormat::kJpeg2000},
-    {0, "\xFF\x4F\xFF\x51"sv, ImageFormat::kJpeg2000},
-    {0, "\0\0\1\0"sv, ImageFormat::kIcon},
     {0, "%PDF-"sv, ImageFormat::kPdf},
 };
 
 }  // namespace
 
 std::string_view to_string(ImageFormat format) {
-  constexpr std::string_view kNames[] = {"JPEG",    "PNG",       "WebP", "GIF",
-                                         "BMP",     "TIFF",      "HEIF", "AVIF",
-                                         "JPEG XL", "JPEG 2000", "ICO",  "SVG or other XML",
-                                         "PDF",     "unknown"};
+  constexpr std::string_view kNames[] = {
+      "JPEG", "PNG",    "WebP", "GIF", "BMP", "TIFF", "HEIF", "AVIF", "SVG or other XML",
+      "PDF",  "unknown"};
   return kNames[static_cast<size_t>(format)];
 }
 

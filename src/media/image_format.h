@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The format of a picture by its first bytes; the type that a client declares is often wrong.
+// The format of a picture by its first bytes.
 //
 // Threading: free functions without state.
 #pragma once
@@ -23,9 +23,6 @@ enum class ImageFormat {
   kTiff,
   kHeif,  // HEIC and other pictures in HEIF containers
   kAvif,
-  kJpegXl,
-  kJpeg2000,
-  kIcon,
   kSvg,  // or other XML
   kPdf,
   kUnknown,

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A picture's header and the limits that it must keep before any pixel is decoded.
-//
-// Reading a header allocates nothing and walks over the file once at most; every length in the file
-// is checked against the bytes that are there.
+// A picture's header and the limits that it must keep before any pixel is decoded. Reading one
+// allocates nothing and walks over the file once at most.
 //
 // Threading: free functions without state.
 #pragma once
@@ -26,10 +24,14 @@ struct MediaLimits {
 
 struct ImageHeader {
   ImageFormat format = ImageFormat::kUnknown;
-  ImageSize stored;          // as the file has it, before its orientation is applied
-  int orientation = 1;       // as in EXIF, 1 to 8; 1 where the file has none or a broken one
-  bool animated = false;     // only its first frame is decoded
-  int64_t decode_bytes = 0;  // the most memory that decoding takes at one time, result included
+  ImageSize stored;             // as the file has it, before its orientation is applied
+  int orientation = 1;          // as in EXIF, 1 to 8; 1 where the file has none or a broken one
+  bool animated = false;        // only its first frame is decoded
+  int64_t bytes_per_pixel = 0;  // of memory while it is decoded, the result included
+
+  // The most memory that decoding takes at one time. Only within the limits: files may claim sizes
+  // whose products leave 63 bits.
+  [[nodiscard]] int64_t decode_bytes() const { return stored.pixels() * bytes_per_pixel; }
 
   // After the orientation: what the result of decoding has.
   [[nodiscard]] ImageSize upright() const {

@@ -170,6 +170,8 @@ MediaResult<ImageHeader> read_jpeg_header(std::span<const uint8_t> file) {
   ImageHeader header;
   bool frame_seen = false;
   bool exif_seen = false;
+  bool progressive = false;
+  int components = 0;
   for (size_t at = 2; at + 4 <= file.size();) {
     const uint8_t marker = file[at + 1];
     if (file[at] != 0xFF || marker == 0xFF) {  // filling, or bytes that do not belong there
@@ -187,15 +189,18 @@ MediaResult<ImageHeader> read_jpeg_header(std::span<const uint8_t> file) {
     const auto segment = file.subspan(at + 4, length - 2);
     if (marker == 0xDA) {  // the first scan
       if (!frame_seen) return broken_jpeg("it has pixels before their size");
+      // Where components come apart, two bytes a coefficient are kept until all are there.
+      if (progressive || (!segment.empty() && segment[0] < components)) {
+        header.bytes_per_pixel += 2 * std::min(components, 4);
+      }
       return header;
     }
     if (is_frame_header(marker) && !frame_seen) {
       if (segment.size() < 6) return broken_jpeg("its frame header is too short");
       header.stored = {.height = big16(segment, 1), .width = big16(segment, 3)};
-      const bool progressive = (marker & 3) == 2;
-      // The result; of progressive files also two bytes a coefficient.
-      header.decode_bytes =
-          header.stored.pixels() * (3 + (progressive ? 2 * std::min<int>(segment[5], 4) : 0));
+      progressive = (marker & 3) == 2;
+      components = segment[5];
+      header.bytes_per_pixel = 3;
       frame_seen = true;
     } else if (marker == 0xE1 && !exif_seen && has_bytes(segment, 0, "Exif\0\0"sv)) {
       exif_seen = true;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Why a picture is refused. A Status has too few codes for that: APIs answer a picture that is too
-// large, one of an unknown format and one that is broken with different codes.
-//
-// Messages name the value, the limit and the remedy, and never contain bytes of the picture.
+// Why a picture is refused. A Status has too few codes: APIs answer a picture that is too large, of
+// an unknown format or broken with different ones. Messages never contain bytes of the picture.
 //
 // Threading: values.
 #pragma once

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory of decoded pictures and patches that may be in use at one time. A picture waits for
-// its share before it is decoded; it never fails because others use the memory, only when it needs
-// more than there is at all.
-//
-// Shares are given in the order in which they were asked for, so that large pictures are not passed
-// over by small ones for ever.
+// The memory that pictures and patches may use at one time. A picture waits for its share before it
+// is decoded, and is refused only when it needs more than there is at all. Shares are handed out in
+// the order of arrival, so that large pictures are not passed over by small ones for ever.
 //
 // Threading: thread-safe. A share may be returned on another thread; the MediaMemory must outlive
 // it.
@@ -15,7 +12,7 @@
 #include <utility>
 
 #include "core/mutex.h"
-#include "media/decode_options.h"
+#include "media/image_decoder.h"
 #include "media/media_error.h"
 
 namespace heddle::media {
@@ -39,6 +36,9 @@ class MediaMemory {
     ~Share() {
       if (memory_ != nullptr) memory_->give_back(bytes_);
     }
+
+    // Returns all but `bytes`, which are at most as many as it has.
+    void shrink(int64_t bytes) { memory_->give_back(std::exchange(bytes_, bytes) - bytes); }
 
    private:
     friend class MediaMemory;

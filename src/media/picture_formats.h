@@ -17,9 +17,10 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
-#include "media/decode_options.h"
 #include "media/image.h"
+#include "media/image_decoder.h"
 #include "media/image_header.h"
 #include "media/media_error.h"
 
@@ -35,5 +36,9 @@ MediaResult<Image> decode_jpeg(std::span<const uint8_t> file, const ImageHeader&
                                const DecodeOptions& options, const StopCheck& stop);
 MediaResult<Image> decode_webp(std::span<const uint8_t> file, const ImageHeader& header,
                                const DecodeOptions& options, const StopCheck& stop);
+
+// Packs RGBA to RGB in place. kWhite: every channel becomes
+// (alpha * channel + (255 - alpha) * 255 + 127) / 255 in integers.
+void remove_alpha(std::vector<uint8_t>& rgba, AlphaMode mode);
 
 }  // namespace heddle::media

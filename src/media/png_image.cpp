@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 #include <png.h>
 
-#include "media/alpha.h"
 #include "media/byte_order.h"
 #include "media/error_jump.h"
 #include "media/exif.h"
@@ -142,7 +141,7 @@ MediaResult<ImageHeader> read_png_header(std::span<const uint8_t> file) {
     }
     at += 12 + length;
   }
-  header.decode_bytes = header.stored.pixels() * (alpha || colour_type == kPalette ? 4 : 3);
+  header.bytes_per_pixel = alpha || colour_type == kPalette ? 4 : 3;
   return header;
 }
 

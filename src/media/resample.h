@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scaling of pictures with antialiasing, rows first, then columns. Which numbers decide the result
-// is a part of a model's preprocessing, down to the last bit:
+// Scaling of pictures with antialiasing, rows first, then columns. The arithmetic is a part of a
+// model's preprocessing, down to the last bit:
 //
-//   kTorch   torch's kernel for bytes on CPUs: weights of 16 bits, scaled by a power of two that
-//   the
-//            axis decides, and bytes between the passes. transformers 5 scales bicubic with it.
-//   kPillow  the same with weights scaled by 2^22, as Pillow. At most one level apart from kTorch.
-//   kFloat   floats throughout, rounded half to even once at the end: torch's bilinear on most
-//            machines. One level apart from kTorch in a quarter of the values; torch's own bits
-//            depend on the machine.
+//   kTorch   torch's kernel for bytes on CPUs: weights of 16 bits, and bytes between the passes.
+//            transformers 5 scales bicubic with it.
+//   kPillow  the same with weights scaled by 2^22. At most one level apart from kTorch.
+//   kFloat   floats, rounded half to even once at the end: torch's bilinear on most machines. A
+//            quarter of the values is a level apart from kTorch.
 //
 // Per axis, from n to m pixels, s = n / m, in double: the source pixels whose distance from
 // (i + 0.5) s is below support * max(s, 1) weigh f(distance / max(s, 1)), and sum to one.

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// To which size a picture is scaled before it is cut into patches. Every rule is arithmetic of one
-// image processor of transformers, in doubles as Python has them: another order of two divisions
-// changes sizes.
-//
-// All sizes are height, then width. Rounding is Python's, half to even.
+// To which size a picture is scaled before it is cut into patches. Every rule is the arithmetic of
+// one image processor of transformers, in Python's doubles: another order of two divisions changes
+// sizes. Rounding is half to even.
 //
 // Threading: free functions without state.
 #pragma once

@@ -10,7 +10,6 @@
 #include <fmt/format.h>
 #include <webp/decode.h>
 
-#include "media/alpha.h"
 #include "media/byte_order.h"
 #include "media/exif.h"
 #include "media/picture_formats.h"
@@ -122,7 +121,7 @@ MediaResult<ImageHeader> read_webp_header(std::span<const uint8_t> file) {
   }
   // The result, and as much again for what the decoder keeps; an animation has a canvas and a
   // frame.
-  header.decode_bytes = header.stored.pixels() * (header.animated ? 12 : 8);
+  header.bytes_per_pixel = header.animated ? 12 : 8;
   return header;
 }
 
