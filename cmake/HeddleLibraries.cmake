@@ -35,7 +35,7 @@ if(NOT MARKED_JS)
   message(FATAL_ERROR "javascript/marked/marked.min.js is not below /usr/share: install libjs-marked, "
     "or name the file with -DMARKED_JS=FILE")
 endif()
-if(HEDDLE_TESTS OR HEDDLE_BENCHMARKS)
+if(HEDDLE_TESTS OR HEDDLE_BENCHMARKS OR HEDDLE_FUZZ)
   find_package(GTest REQUIRED)
   find_package(ZLIB REQUIRED)  # writes PNG files
 endif()

@@ -9,10 +9,10 @@
 source "$root/tests/ptxas_notes.sh"
 
 # Suites that touch bytes from outside or own memory by hand: the sampled address-sanitizer run.
-readonly risky_suites=(core device checkpoint tokenizer chat cache scheduler engine server server_integration)
+readonly risky_suites=(core device checkpoint media tokenizer chat cache scheduler engine server server_integration)
 # Suites with more than one thread, and the longest ones of the server's that are about texts: one client that asks for
 # one answer after the other.
-readonly threaded_suites=(device runner engine server server_integration)
+readonly threaded_suites=(device media runner engine server server_integration)
 readonly text_cases="*AnswerMatrix*:*LooseAnswers*:StructuredOutputTest.*:OddHistoriesTest.*:AnswerFormTest.*:ForcedCallsTest.*:JsonTextTest.*"
 # Compiled with the thread sanitizer's suites, though none of them runs these: tools/ and, below it, verify/, and the
 # suites that are too slow with a sanitizer. clang proves their locks (-Wthread-safety).
