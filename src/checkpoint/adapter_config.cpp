@@ -22,27 +22,30 @@ using nlohmann::ordered_json;
 constexpr ConfigReader::IntegerRange kRanks{1, 65536};
 constexpr ConfigReader::NumberRange kAlphas{-1e9, 1e9};
 
-// Keys that change what an adapter computes, and are not served unless off.
+// A key that says more than plain LoRA, unless it is off.
 struct RefusedKey {
   std::string_view key;
-  std::string_view remedy;
+  std::string_view what;
 };
 
 constexpr std::string_view kMergeInPeft =
     "merge the adapter in PEFT (merge_and_unload(), save_pretrained()) and name that folder";
 constexpr std::string_view kTrainWithout = "train an adapter without it";
 
+constexpr RefusedKey kMergedKeys[] = {
+    {"use_dora", "DoRA"},
+    {"modules_to_save", "modules that are saved whole"},
+    {"lora_bias", "biases of adapters"},
+    {"trainable_token_indices", "new embeddings of tokens"},
+};
+
 constexpr RefusedKey kRefusedKeys[] = {
-    {"use_dora", "DoRA is not served"},
-    {"modules_to_save", "modules that are saved whole are not served"},
-    {"lora_bias", "biases of adapters are not served"},
-    {"trainable_token_indices", "new embeddings of tokens are not served"},
-    {"fan_in_fan_out", "transposed layers are not served"},
-    {"use_qalora", "QALoRA is not served"},
-    {"use_bdlora", "block-diagonal adapters are not served"},
-    {"arrow_config", "routing among adapters is not served"},
-    {"kasa_config", "KaSA is not served"},
-    {"monteclora_config", "MonteCLoRA is not served"},
+    {"fan_in_fan_out", "transposed layers are not merged"},
+    {"use_qalora", "QALoRA is not merged"},
+    {"use_bdlora", "block-diagonal adapters are not merged"},
+    {"arrow_config", "routing among adapters is not merged"},
+    {"kasa_config", "KaSA is not merged"},
+    {"monteclora_config", "MonteCLoRA is not merged"},
 };
 
 // These change the base itself, so that no sum with the original base gives the trained model.
@@ -51,13 +54,10 @@ constexpr std::string_view kInitialisations[] = {"pissa", "olora", "corda", "lof
 void refuse_other_kinds(ConfigReader& reader) {
   const std::string type = reader.text("peft_type", "LORA");
   if (type != "LORA") {
-    reader.refuse("peft_type", fmt::format("only LORA is served; {}", kMergeInPeft));
+    reader.refuse("peft_type", fmt::format("only LORA is merged; {}", kMergeInPeft));
   }
   for (const auto& [key, what] : kRefusedKeys) {
     if (!reader.is_off(key)) reader.refuse(key, fmt::format("{}; {}", what, kMergeInPeft));
-  }
-  if (reader.text("bias", "none") != "none") {
-    reader.refuse("bias", fmt::format("biases of adapters are not served; {}", kMergeInPeft));
   }
   if (!reader.is_off("layer_replication")) {
     reader.refuse(
@@ -80,6 +80,18 @@ void refuse_other_kinds(ConfigReader& reader) {
   }
 }
 
+// Keys of adapters that only heddle merge computes.
+void note_merged_kinds(ConfigReader& reader) {
+  constexpr std::string_view kRemedy =
+      "can only be merged into the model: heddle merge MODEL ADAPTER OUT_DIR";
+  for (const auto& [key, what] : kMergedKeys) {
+    if (!reader.is_off(key)) reader.refuse(key, fmt::format("{} {}", what, kRemedy));
+  }
+  if (reader.text("bias", "none") != "none") {
+    reader.refuse("bias", fmt::format("biases of adapters {}", kRemedy));
+  }
+}
+
 // Keys of later versions that switch something on.
 void refuse_unknown_switches(const json& document, ConfigReader& reader) {
   for (const auto& [key, value] : document.items()) {
@@ -88,6 +100,21 @@ void refuse_unknown_switches(const json& document, ConfigReader& reader) {
       reader.refuse(key, fmt::format("this kind of adapter is not known; {}", kMergeInPeft));
     }
   }
+}
+
+// A list is of the embedding; an object has a list for each module.
+std::vector<std::pair<std::string, std::vector<int64_t>>> read_trained_tokens(
+    ConfigReader& reader) {
+  constexpr std::string_view kKey = "trainable_token_indices";
+  const json* const value = reader.find(kKey);
+  if (value == nullptr) return {};
+  if (!value->is_object()) return {{"embed_tokens", reader.integers(kKey, kTokenIds)}};
+  std::vector<std::pair<std::string, std::vector<int64_t>>> tokens;
+  ConfigReader modules = reader.narrowed({value}, /*keep_own=*/false);
+  for (const auto& [module, ids] : value->items()) {
+    tokens.emplace_back(module, modules.integers(module, kTokenIds));
+  }
+  return tokens;
 }
 
 // {"expression": number} in the file's order. An expression matches the end of a path that begins
@@ -173,6 +200,9 @@ Result<AdapterConfig> AdapterConfig::parse(std::string_view json_text) {
   ConfigReader reader({&document}, error);
   refuse_other_kinds(reader);
   AdapterConfig config;
+  ConfigReader merged_kinds({&document}, config.plain_);
+  note_merged_kinds(merged_kinds);
+  for (const auto& [key, what] : kMergedKeys) reader.disregard(key);
   config.base_model_ = reader.text("base_model_name_or_path", "");
   config.rank_ = reader.integer("r", 8, kRanks);
   config.alpha_ = reader.number("lora_alpha", 8, kAlphas);
@@ -182,6 +212,7 @@ Result<AdapterConfig> AdapterConfig::parse(std::string_view json_text) {
   config.layers_patterns_ = reader.texts("layers_pattern");
   const json* const targets = reader.find("target_modules");
   config.all_linear_ = targets != nullptr && *targets == "all-linear";
+  config.trained_tokens_ = read_trained_tokens(reader);
   refuse_unknown_switches(document, reader);
   HEDDLE_RETURN_IF_ERROR(error);
   if (!config.all_linear_) {
@@ -224,6 +255,13 @@ std::vector<std::string> AdapterConfig::parameters_of(std::string_view module) c
     return std::ranges::find(kOrder, name) - std::begin(kOrder);
   });
   return found;
+}
+
+std::vector<int64_t> AdapterConfig::trained_tokens(std::string_view module) const {
+  for (const auto& [owner, tokens] : trained_tokens_) {
+    if (ends_with_path(module, owner)) return tokens;
+  }
+  return {};
 }
 
 bool AdapterConfig::targets(std::string_view module) const {

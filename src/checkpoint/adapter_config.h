@@ -33,7 +33,7 @@ struct AdapterScaling {
 class AdapterConfig {
  public:
   // Error: kDataLoss for a text that is no JSON object; kInvalidArgument for a wrong value;
-  // kUnimplemented, naming key and value, for everything beyond plain LoRA on linear modules.
+  // kUnimplemented, naming key and value, for kinds of adapters that cannot be merged.
   static Result<AdapterConfig> parse(std::string_view json_text);
 
   // As rank_pattern and alpha_pattern say, whose first matching key counts.
@@ -50,6 +50,13 @@ class AdapterConfig {
   // The modules that target_modules lists; empty where it is an expression.
   [[nodiscard]] const std::vector<std::string>& listed_targets() const { return targets_.names; }
 
+  // OK for plain LoRA on linear modules; kUnimplemented, naming key and value, for what can only be
+  // merged: DoRA, modules that are saved whole, biases, new embeddings of tokens.
+  [[nodiscard]] const Status& check_plain() const { return plain_; }
+
+  // The tokens whose rows in the embedding `module` are replaced.
+  [[nodiscard]] std::vector<int64_t> trained_tokens(std::string_view module) const;
+
   [[nodiscard]] const std::string& base_model() const { return base_model_; }  // or empty
 
  private:
@@ -65,6 +72,8 @@ class AdapterConfig {
 
   static Result<Selection> read_selection(class ConfigReader& reader, std::string_view key);
 
+  Status plain_;
+  std::vector<std::pair<std::string, std::vector<int64_t>>> trained_tokens_;  // by module
   std::string base_model_;
   int64_t rank_ = 0;
   double alpha_ = 0;

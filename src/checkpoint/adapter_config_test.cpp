@@ -91,13 +91,6 @@ TEST(AdapterConfig, RefusesOtherKindsByName) {
 
   for (const auto& [text, name, remedy] : std::vector<Refusal>{
            {R"({"peft_type": "IA3"})", "peft_type is \"IA3\"; only LORA", "merge_and_unload"},
-           {R"({"use_dora": true})", "use_dora is true; DoRA", "merge_and_unload"},
-           {R"({"modules_to_save": ["lm_head"]})", "modules_to_save is [\"lm_head\"]", "merge"},
-           {R"({"bias": "all"})", "bias is \"all\"; biases", "merge_and_unload"},
-           {R"({"lora_bias": true})", "lora_bias is true; biases", "merge_and_unload"},
-           {R"({"trainable_token_indices": [3]})", "trainable_token_indices is [3]", "merge"},
-           {R"({"trainable_token_indices": {"embed_tokens": [3]}})", "trainable_token_indices",
-            "merge"},
            {R"({"alora_invocation_tokens": [1, 2]})", "alora_invocation_tokens is [1,2]",
             "train an adapter without"},
            {R"({"layer_replication": [[0, 2]]})", "layer_replication is [[0,2]]",
@@ -116,8 +109,31 @@ TEST(AdapterConfig, RefusesOtherKindsByName) {
        {R"({"use_dora": false, "modules_to_save": [], "bias": "none", "lora_bias": false})",
         R"({"layer_replication": null, "use_later_idea": false, "init_lora_weights": true})",
         R"({"init_lora_weights": "gaussian", "loftq_config": {}, "peft_type": "LORA"})"}) {
-    EXPECT_TRUE(AdapterConfig::parse(off).ok()) << off;
+    EXPECT_TRUE(adapter_config(off).check_plain().ok()) << off;
   }
+}
+
+TEST(AdapterConfig, SaysWhatCanOnlyBeMerged) {
+  for (const auto& [text, name] : std::vector<std::pair<std::string_view, std::string_view>>{
+           {R"({"use_dora": true})", "use_dora is true; DoRA"},
+           {R"({"modules_to_save": ["lm_head"]})", "modules_to_save is [\"lm_head\"]"},
+           {R"({"bias": "all"})", "bias is \"all\"; biases"},
+           {R"({"lora_bias": true})", "lora_bias is true; biases"},
+           {R"({"trainable_token_indices": [3]})", "trainable_token_indices is [3]"}}) {
+    const Status status = adapter_config(text).check_plain();
+    EXPECT_EQ(status.code(), StatusCode::kUnimplemented) << text;
+    EXPECT_THAT(status.message(), HasSubstr(name));
+    EXPECT_THAT(status.message(), HasSubstr("heddle merge MODEL ADAPTER OUT_DIR"));
+  }
+  EXPECT_TRUE(adapter_config("{}").check_plain().ok());
+}
+
+TEST(AdapterConfig, NamesTheTokensOfAnEmbedding) {
+  const AdapterConfig list = adapter_config(R"({"trainable_token_indices": [3, 5]})");
+  EXPECT_THAT(list.trained_tokens("model.embed_tokens"), ElementsAre(3, 5));
+  EXPECT_THAT(list.trained_tokens("model.wte"), IsEmpty());
+  const AdapterConfig named = adapter_config(R"({"trainable_token_indices": {"wte": [7]}})");
+  EXPECT_THAT(named.trained_tokens("model.wte"), ElementsAre(7));
 }
 
 TEST(AdapterConfig, NamesWrongValues) {
@@ -140,6 +156,8 @@ TEST(AdapterConfig, NamesWrongValues) {
            {R"({"rank_pattern": {"*": 2}})", "rank_pattern: the pattern"},
            {R"({"rank_pattern": [8]})", "rank_pattern is no JSON object"},
            {R"({"alpha_pattern": {"q_proj": NaN}})", "is no factor"},
+           {R"({"trainable_token_indices": [-1]})", "trainable_token_indices"},
+           {R"({"trainable_token_indices": {"wte": "x"}})", "wte is \"x\""},
            {R"({"layers_to_transform": [-1]})", "layers_to_transform"}}) {
     const Status status = AdapterConfig::parse(text).status();
     EXPECT_FALSE(status.ok()) << text;

@@ -27,86 +27,95 @@ constexpr std::string_view kConfigName = "adapter_config.json";
 constexpr std::string_view kTensorsName = "adapter_model.safetensors";
 constexpr std::string_view kWrapper = ".base_layer";
 
-enum class TensorRole : uint8_t { kA, kB, kBaseWeight };
-
+// The parts of a tensor's name.
 struct TensorName {
-  TensorRole role = TensorRole::kA;
+  enum class Role : uint8_t { kA, kB, kEmbeddingA, kEmbeddingB, kMagnitude, kWhole };
+
+  Role role = Role::kWhole;
+  AdapterTensor::Kind kind = AdapterTensor::Kind::kReplacement;
   std::string module;
+  std::string parameter;
   int64_t depth = 0;  // of its wrapper
 };
 
-// Parts of names of tensors that plain LoRA does not have.
-struct RefusedPart {
-  std::string_view part;
-  std::string_view what;
+struct NameEnding {
+  std::string_view marker;  // the module's path is before it
+  std::string_view parameter;
+  TensorName::Role role;
+  AdapterTensor::Kind kind = AdapterTensor::Kind::kReplacement;
 };
 
-constexpr RefusedPart kRefusedParts[] = {
-    {".lora_embedding_", "an adapter of an embedding"},
-    {".lora_magnitude_vector", "a magnitude of DoRA"},
-    {".modules_to_save.", "a module that is saved whole"},
-    {".token_adapter.", "new embeddings of tokens"},
-    {".ia3_l", "a factor of IA3"},
-    {".bias", "a bias"},
-    {".weight", "a module that is saved whole"},
+// The first that fits counts. Before the parameter there may be the adapter's name, which older
+// versions write: "lora_A.default.weight".
+constexpr NameEnding kEndings[] = {
+    {".lora_A", ".weight", TensorName::Role::kA},
+    {".lora_B", ".weight", TensorName::Role::kB},
+    {".lora_B", ".bias", TensorName::Role::kWhole, AdapterTensor::Kind::kAddedBias},
+    {".lora_embedding_A", "", TensorName::Role::kEmbeddingA},
+    {".lora_embedding_B", "", TensorName::Role::kEmbeddingB},
+    {".lora_magnitude_vector", ".weight", TensorName::Role::kMagnitude},
+    {".lora_magnitude_vector", "", TensorName::Role::kMagnitude},
+    {".token_adapter.trainable_tokens_delta", "", TensorName::Role::kWhole,
+     AdapterTensor::Kind::kTokenRows},
+    {".modules_to_save", ".weight", TensorName::Role::kWhole},
+    {".modules_to_save", ".bias", TensorName::Role::kWhole},
+    {".base_layer", ".weight", TensorName::Role::kWhole, AdapterTensor::Kind::kSavedBase},
+    {".base_layer", ".bias", TensorName::Role::kWhole},
+    {"", ".weight", TensorName::Role::kWhole},
+    {"", ".bias", TensorName::Role::kWhole},
 };
 
-// The path before ".lora_A.weight" or ".lora_A.NAME.weight", which older versions write.
-std::optional<std::string_view> before_matrix(std::string_view name, std::string_view matrix) {
-  const size_t at = name.rfind(matrix);
-  if (at == std::string_view::npos) return std::nullopt;
-  std::string_view rest = name.substr(at + matrix.size());
-  const size_t dot = rest.find('.', 1);
-  if (dot != std::string_view::npos && rest.starts_with('.')) rest = rest.substr(dot);
-  return rest == ".weight" ? std::optional(name.substr(0, at)) : std::nullopt;
+// The module's path, where the name ends so.
+std::optional<std::string_view> before_ending(std::string_view name, const NameEnding& ending) {
+  if (ending.marker.empty()) {
+    if (!name.ends_with(ending.parameter)) return std::nullopt;
+    return name.substr(0, name.size() - ending.parameter.size());
+  }
+  const size_t at = name.rfind(ending.marker);
+  if (at == std::string_view::npos || at == 0) return std::nullopt;
+  std::string_view rest = name.substr(at + ending.marker.size());
+  if (rest.starts_with('.') && rest != ending.parameter) {
+    const size_t dot = rest.find('.', 1);
+    rest = dot == std::string_view::npos ? std::string_view() : rest.substr(dot);
+  }
+  return rest == ending.parameter ? std::optional(name.substr(0, at)) : std::nullopt;
 }
 
 Result<TensorName> parse_tensor_name(std::string_view stored) {
   std::string_view name = stored;
   constexpr std::string_view kPrefix = "base_model.model.";
   if (name.starts_with(kPrefix)) name.remove_prefix(kPrefix.size());
-  TensorName parsed;
-  const std::string base_weight = std::string(kWrapper) + ".weight";
-  if (const auto a = before_matrix(name, ".lora_A")) {
-    name = *a;
-  } else if (const auto b = before_matrix(name, ".lora_B")) {
-    parsed.role = TensorRole::kB;
-    name = *b;
-  } else if (name.ends_with(base_weight)) {
-    parsed.role = TensorRole::kBaseWeight;
-    name.remove_suffix(base_weight.size());
-  } else {
-    for (const auto& [part, what] : kRefusedParts) {
-      if (stored.find(part) == std::string_view::npos) continue;
-      return unimplemented(fmt::format(
-          "tensor {} is {}, which is not served; merge the adapter in PEFT (merge_and_unload(), "
-          "save_pretrained()) and name that folder",
-          readable(stored), what));
+  for (const NameEnding& ending : kEndings) {
+    auto module = before_ending(name, ending);
+    if (!module || name.find(".lora_", module->size() + ending.marker.size()) != name.npos) {
+      continue;
     }
-    return invalid_argument(fmt::format(
-        "tensor {} is none of a LoRA adapter: names end in .lora_A.weight or .lora_B.weight; save "
-        "the adapter with PEFT's save_pretrained()",
-        readable(stored)));
+    TensorName parsed{.role = ending.role, .kind = ending.kind};
+    while (module->ends_with(kWrapper)) {
+      module->remove_suffix(kWrapper.size());
+      ++parsed.depth;
+    }
+    parsed.module = *module;
+    const bool is_bias = ending.parameter == ".bias";
+    parsed.parameter = is_bias ? "bias" : "weight";
+    return parsed;
   }
-  while (name.ends_with(kWrapper)) {
-    name.remove_suffix(kWrapper.size());
-    ++parsed.depth;
-  }
-  parsed.module = name;
-  return parsed;
+  return unimplemented(
+      fmt::format("tensor {} is none of LoRA's; merge the adapter in PEFT (merge_and_unload(), "
+                  "save_pretrained()) and name that folder",
+                  readable(stored)));
 }
 
-Status check_matrix(const TensorEntry& entry, const SafetensorsFile& file) {
+Status check_tensor(const TensorEntry& entry, bool is_matrix, const SafetensorsFile& file) {
   if (!entry.dtype || !is_convertible(*entry.dtype)) {
     return invalid_argument(
-        fmt::format("tensor {} is stored as {}; save the adapter as float32, "
-                    "bfloat16 or float16",
+        fmt::format("tensor {} is stored as {}; save the adapter as float32, bfloat16 or float16",
                     readable(entry.name), entry.stored_dtype));
   }
-  if (entry.shape.rank() != 2 || entry.shape.num_elements() == 0) {
+  if ((is_matrix && entry.shape.rank() != 2) || entry.shape.num_elements() == 0) {
     return invalid_argument(
         fmt::format("tensor {} is {}, which is no matrix: only adapters of "
-                    "linear modules are served",
+                    "linear modules and embeddings are known",
                     readable(entry.name), entry.shape.to_string()));
   }
   constexpr int64_t kAtOnce = 4096;
@@ -172,21 +181,31 @@ Result<AdapterFiles> AdapterFiles::open(const fs::path& folder) {
 }
 
 Status AdapterFiles::collect() {
-  struct Pair {
+  struct Parts {
     const TensorEntry* a = nullptr;
     const TensorEntry* b = nullptr;
+    const TensorEntry* magnitude = nullptr;
+    bool of_embedding = false;
   };
 
-  std::map<std::pair<std::string, int64_t>, Pair> pairs;  // by module and negated depth
+  std::map<std::pair<std::string, int64_t>, Parts> modules;  // by module and negated depth
   for (const TensorEntry& entry : file_.tensors()) {
     HEDDLE_ASSIGN_OR_RETURN(TensorName name, parse_tensor_name(entry.name));
-    HEDDLE_RETURN_IF_ERROR(check_matrix(entry, file_));
-    if (name.role == TensorRole::kBaseWeight) {
-      saved_.push_back({std::move(name.module), *file_.view(entry.name)});
+    const bool is_whole = name.role == TensorName::Role::kWhole;
+    const bool is_magnitude = name.role == TensorName::Role::kMagnitude;
+    HEDDLE_RETURN_IF_ERROR(check_tensor(entry, !is_whole && !is_magnitude, file_));
+    if (is_whole) {
+      tensors_.push_back({.kind = name.kind,
+                          .module = std::move(name.module),
+                          .parameter = std::move(name.parameter),
+                          .tensor = *file_.view(entry.name)});
       continue;
     }
-    Pair& pair = pairs[{std::move(name.module), -name.depth}];
-    const TensorEntry*& place = name.role == TensorRole::kA ? pair.a : pair.b;
+    Parts& parts = modules[{std::move(name.module), -name.depth}];
+    parts.of_embedding |= name.role == TensorName::Role::kEmbeddingA;
+    const bool is_a =
+        name.role == TensorName::Role::kA || name.role == TensorName::Role::kEmbeddingA;
+    const TensorEntry*& place = is_magnitude ? parts.magnitude : is_a ? parts.a : parts.b;
     if (place != nullptr) {
       return invalid_argument(fmt::format(
           "tensors {} and {} are of one module: the file has several adapters; save one alone",
@@ -194,29 +213,56 @@ Status AdapterFiles::collect() {
     }
     place = &entry;
   }
-  if (pairs.empty()) {
+  if (modules.empty() && tensors_.empty()) {
     return invalid_argument(
-        "the file has no lora_A; save the adapter with PEFT's save_pretrained()");
+        "the file has no tensors; save the adapter with PEFT's save_pretrained()");
   }
-  for (const auto& [key, pair] : pairs) {
-    if (pair.a == nullptr || pair.b == nullptr) {
-      const TensorEntry& alone = pair.a != nullptr ? *pair.a : *pair.b;
+  for (const auto& [key, parts] : modules) {
+    if (parts.a == nullptr || parts.b == nullptr) {
+      const TensorEntry& alone = *(parts.a != nullptr   ? parts.a
+                                   : parts.b != nullptr ? parts.b
+                                                        : parts.magnitude);
       return invalid_argument(fmt::format("tensor {} has no {} beside it; save the adapter again",
                                           readable(alone.name),
-                                          pair.a != nullptr ? "lora_B" : "lora_A"));
+                                          parts.a != nullptr ? "lora_B" : "lora_A"));
     }
-    if (pair.a->shape[0] != pair.b->shape[1]) {
+    if (parts.a->shape[0] != parts.b->shape[1]) {
       return invalid_argument(fmt::format(
           "tensor {} is {} and {} is {}: their ranks {} and {} differ; save the adapter again",
-          readable(pair.a->name), pair.a->shape.to_string(), readable(pair.b->name),
-          pair.b->shape.to_string(), pair.a->shape[0], pair.b->shape[1]));
+          readable(parts.a->name), parts.a->shape.to_string(), readable(parts.b->name),
+          parts.b->shape.to_string(), parts.a->shape[0], parts.b->shape[1]));
     }
     updates_.push_back({.module = key.first,
                         .depth = -key.second,
-                        .a = *file_.view(pair.a->name),
-                        .b = *file_.view(pair.b->name)});
+                        .of_embedding = parts.of_embedding,
+                        .a = *file_.view(parts.a->name),
+                        .b = *file_.view(parts.b->name)});
+    if (parts.magnitude == nullptr) continue;
+    updates_.back().magnitude = *file_.view(parts.magnitude->name);
+    if (parts.magnitude->shape.num_elements() == parts.b->shape[0]) continue;
+    return invalid_argument(fmt::format(
+        "tensor {} is {}, but lora_B has {} rows; save the adapter again",
+        readable(parts.magnitude->name), parts.magnitude->shape.to_string(), parts.b->shape[0]));
   }
   return ok_status();
+}
+
+Status AdapterFiles::check_plain() const {
+  const std::string config_path = (folder_ / kConfigName).string();
+  HEDDLE_RETURN_IF_ERROR(config_.check_plain().with_context(config_path));
+  std::string found;
+  for (const AdapterTensor& tensor : tensors_) {
+    if (tensor.kind == AdapterTensor::Kind::kSavedBase) continue;
+    found = fmt::format("{}.{} is used whole", tensor.module, tensor.parameter);
+  }
+  for (const AdapterUpdate& update : updates_) {
+    if (update.magnitude) found = fmt::format("{} has a magnitude (DoRA)", update.module);
+    if (update.of_embedding) found = fmt::format("{} is an embedding", update.module);
+  }
+  if (found.empty()) return ok_status();
+  return unimplemented(fmt::format(
+      "{}: {}, which can only be merged into the model: heddle merge MODEL ADAPTER OUT_DIR",
+      (folder_ / kTensorsName).string(), found));
 }
 
 std::vector<std::string> AdapterFiles::notes() const {

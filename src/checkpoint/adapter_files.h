@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // AdapterFiles: the folder of a LoRA adapter, adapter_config.json and adapter_model.safetensors, as
 // PEFT's save_pretrained() writes it. Every tensor is checked and belongs to one update of a
-// module; merged_weights.h finds the weights of a base that they change.
+// module; placed_adapters.h finds the tensors of a base that they change.
 //
 // Threading: thread-compatible.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,22 +22,34 @@ namespace heddle::checkpoint {
 
 // The matrices of one wrapped module. PEFT nests the wrappers of a module's stacked parameters.
 struct AdapterUpdate {
-  std::string module;  // as AdapterConfig spells it
-  int64_t depth = 0;   // wrappers around this one: 0 is the outermost
-  TensorView a;        // [r, K]; of stacked parameters [E * r, K], expert by expert
-  TensorView b;        // [N, r]; of stacked parameters [N, r * E], column j * E + e
+  std::string module;         // as AdapterConfig spells it
+  int64_t depth = 0;          // wrappers around this one: 0 is the outermost
+  bool of_embedding = false;  // its weight [V, H] gets s (B A)^T
+  TensorView a;               // [r, K]; of stacked parameters [E * r, K], expert by expert; [r, V]
+  TensorView b;               // [N, r]; of stacked parameters [N, r * E], column j * E + e; [H, r]
+  // [N], of DoRA (Liu et al., arXiv:2402.09353): row n is scaled to the length magnitude[n].
+  std::optional<TensorView> magnitude = std::nullopt;
 };
 
-// A weight of the base that PEFT saved with the adapter, as it does for a wrapped LM head.
-struct SavedBaseWeight {
+// A tensor of the adapter that is used whole.
+struct AdapterTensor {
+  enum class Kind : uint8_t {
+    kSavedBase,    // equal to the base's: PEFT saves it with a wrapped LM head or embedding
+    kReplacement,  // instead of the base's
+    kAddedBias,    // [N]: the base's bias plus s times this
+    kTokenRows,    // [tokens, H]: rows of an embedding, AdapterConfig::trained_tokens()
+  };
+
+  Kind kind = Kind::kSavedBase;
   std::string module;
-  TensorView weight;
+  std::string parameter;  // "weight" or "bias"
+  TensorView tensor;
 };
 
 class AdapterFiles {
  public:
   // Error: kNotFound for a folder without an adapter; kUnimplemented, naming tensor or key, for
-  // kinds of adapters that are not served; kInvalidArgument for A without B, shapes that do not
+  // kinds of adapters that cannot be merged; kInvalidArgument for A without B, shapes that do not
   // multiply and numbers that are not finite; otherwise as SafetensorsFile::open() and
   // AdapterConfig::parse(). All begin with the file's name. Cost: reads every number once.
   static Result<AdapterFiles> open(const std::filesystem::path& folder);
@@ -48,7 +61,11 @@ class AdapterFiles {
   // Sorted by module, the innermost wrapper of a module first.
   [[nodiscard]] const std::vector<AdapterUpdate>& updates() const { return updates_; }
 
-  [[nodiscard]] const std::vector<SavedBaseWeight>& saved_base_weights() const { return saved_; }
+  [[nodiscard]] const std::vector<AdapterTensor>& tensors() const { return tensors_; }
+
+  // OK for plain LoRA on linear modules. Error: kUnimplemented, naming key or tensor, for what can
+  // only be merged into the model.
+  [[nodiscard]] Status check_plain() const;
 
   // Where the configuration and the tensors disagree, as sentences.
   [[nodiscard]] std::vector<std::string> notes() const;
@@ -63,7 +80,7 @@ class AdapterFiles {
   AdapterConfig config_;
   SafetensorsFile file_;
   std::vector<AdapterUpdate> updates_;
-  std::vector<SavedBaseWeight> saved_;
+  std::vector<AdapterTensor> tensors_;
 };
 
 }  // namespace heddle::checkpoint

@@ -67,8 +67,10 @@ TEST_F(AdapterFilesTest, PairsTheTensorsOfEachWrapper) {
   }
   EXPECT_THAT(updates, ElementsAre("lm_head 0", "mlp.experts 1", "mlp.experts 0",
                                    "model.layers.0.q_proj 0"));
-  ASSERT_EQ(files->saved_base_weights().size(), 1u);
-  EXPECT_EQ(files->saved_base_weights()[0].module, "lm_head");
+  ASSERT_EQ(files->tensors().size(), 1u);
+  EXPECT_EQ(files->tensors()[0].module, "lm_head");
+  EXPECT_EQ(files->tensors()[0].kind, AdapterTensor::Kind::kSavedBase);
+  EXPECT_TRUE(files->check_plain().ok()) << files->check_plain().to_string();
 }
 
 TEST_F(AdapterFilesTest, ReadsNamesWithoutThePrefix) {
@@ -92,7 +94,7 @@ TEST_F(AdapterFilesTest, NamesWhatIsWrongWithTensors) {
   NamedTensors without_a = good();
   without_a.erase("model.layers.0.q_proj.lora_A.weight");
   expect_error(without_a, "q_proj.lora_B.weight\" has no lora_A");
-  expect_error({}, "the file has no lora_A");
+  expect_error({}, "the file has no tensors");
   const std::string b = "model.layers.0.q_proj.lora_B.weight";
   expect_error(good_and(b, uneven({6, 3}, 1)), "their ranks 2 and 3 differ");
   expect_error(good_and(b, uneven({6, 2, 1}, 1)), "is [6, 2, 1], which is no matrix");
@@ -105,18 +107,60 @@ TEST_F(AdapterFilesTest, NamesWhatIsWrongWithTensors) {
   }
   expect_error(good_and("model.layers.0.q_proj.lora_A.other.weight", uneven({2, 4}, 1)),
                "the file has several adapters");
-  for (const auto& [name, message] : std::vector<std::pair<std::string, std::string>>{
-           {"model.embed_tokens.lora_embedding_A", "an adapter of an embedding"},
-           {"model.layers.0.q_proj.lora_magnitude_vector", "a magnitude of DoRA"},
-           {"model.layers.0.q_proj.lora_B.bias", "a bias"},
-           {"model.layers.0.q_proj.base_layer.bias", "a bias"},
-           {"lm_head.modules_to_save.weight", "a module that is saved whole"},
-           {"lm_head.weight", "a module that is saved whole"},
-           {"model.embed_tokens.token_adapter.trainable_tokens_delta", "new embeddings"},
-           {"model.layers.0.q_proj.ia3_l", "a factor of IA3"},
-           {"model.layers.0.q_proj.scale", "none of a LoRA adapter"}}) {
-    expect_error(good_and(name, uneven({2, 2}, 1)), message);
+  expect_error(good_and("model.layers.0.q_proj.lora_magnitude_vector", uneven({5}, 1)),
+               "is [5], but lora_B has 6 rows");
+  for (const char* const name : {"model.layers.0.q_proj.ia3_l", "model.layers.0.q_proj.scale"}) {
+    expect_error(good_and(name, uneven({2, 2}, 1)), "none of LoRA's");
   }
+}
+
+TEST_F(AdapterFilesTest, FindsWhatIsMoreThanPlainLora) {
+  using Kind = AdapterTensor::Kind;
+
+  struct Case {
+    std::string name;
+    std::string module;
+    std::string parameter;
+    Kind kind;
+  };
+
+  for (const auto& [name, module, parameter, kind] : std::vector<Case>{
+           {"q_proj.lora_B.bias", "q_proj", "bias", Kind::kAddedBias},
+           {"q_proj.lora_B.default.bias", "q_proj", "bias", Kind::kAddedBias},
+           {"q_proj.base_layer.bias", "q_proj", "bias", Kind::kReplacement},
+           {"k_proj.bias", "k_proj", "bias", Kind::kReplacement},
+           {"lm_head.weight", "lm_head", "weight", Kind::kReplacement},
+           {"lm_head.modules_to_save.weight", "lm_head", "weight", Kind::kReplacement},
+           {"lm_head.modules_to_save.default.weight", "lm_head", "weight", Kind::kReplacement},
+           {"model.embed_tokens.token_adapter.trainable_tokens_delta", "model.embed_tokens",
+            "weight", Kind::kTokenRows}}) {
+    SCOPED_TRACE(name);
+    const Result<AdapterFiles> files = open(good_and(name, uneven({6}, 1)));
+    ASSERT_TRUE(files.ok()) << files.status().to_string();
+    ASSERT_EQ(files->tensors().size(), 1u);
+    EXPECT_EQ(files->tensors()[0].module, module);
+    EXPECT_EQ(files->tensors()[0].parameter, parameter);
+    EXPECT_EQ(files->tensors()[0].kind, kind);
+    EXPECT_THAT(files->check_plain().message(), HasSubstr(module + "." + parameter + " is used"));
+  }
+  for (const char* const name : {"q_proj.lora_magnitude_vector", "q_proj.lora_magnitude_vector.d",
+                                 "q_proj.lora_magnitude_vector.d.weight"}) {
+    NamedTensors tensors;
+    tensors.emplace("q_proj.lora_A.weight", uneven({2, 4}, 1));
+    tensors.emplace("q_proj.lora_B.weight", uneven({6, 2}, 2));
+    tensors.emplace(name, uneven({6}, 3));
+    const Result<AdapterFiles> files = open(tensors);
+    ASSERT_TRUE(files.ok()) << files.status().to_string();
+    EXPECT_TRUE(files->updates().front().magnitude.has_value()) << name;
+    EXPECT_THAT(files->check_plain().message(), HasSubstr("q_proj has a magnitude"));
+  }
+  NamedTensors embedding;
+  embedding.emplace("wte.lora_embedding_A", uneven({2, 9}, 1));
+  embedding.emplace("wte.lora_embedding_B.default", uneven({4, 2}, 2));
+  const Result<AdapterFiles> files = open(embedding);
+  ASSERT_TRUE(files.ok()) << files.status().to_string();
+  EXPECT_TRUE(files->updates().front().of_embedding);
+  EXPECT_THAT(files->check_plain().message(), HasSubstr("wte is an embedding, which can only be"));
 }
 
 TEST_F(AdapterFilesTest, NamesAFolderThatHasNoAdapter) {

@@ -23,6 +23,7 @@
 #include "checkpoint/unfinished_folder.h"
 #include "core/json_syntax.h"
 #include "core/log.h"
+#include "device/thread_pool.h"
 
 namespace heddle::checkpoint {
 
@@ -115,7 +116,7 @@ class MergeWriter {
       } else {
         HEDDLE_RETURN_IF_ERROR(show_progress(0));  // a shard takes a while: may end it here
         std::vector<std::byte>& bytes = memory.emplace_back(static_cast<size_t>(tensor.num_bytes));
-        weights_.read(stored, 0, entry.shape.num_elements(), tensor.dtype, bytes.data());
+        compute(stored, tensor.dtype, bytes.data());
         written.stored_dtype = stored_name_of(tensor.dtype);
         written.bytes = bytes;
       }
@@ -129,6 +130,16 @@ class MergeWriter {
                                                     }));
     done_bytes_ += shard_bytes;
     return ok_status();
+  }
+
+  void compute(const StoredWeight& stored, DType dtype, std::byte* target) {
+    constexpr int64_t kPiece = int64_t{1} << 18;  // elements: a task of a millisecond or more
+    const int64_t count = stored.shape.num_elements();
+    pool_.parallel_for((count + kPiece - 1) / kPiece, [&](int64_t piece, int /*worker*/) {
+      const int64_t first = piece * kPiece;
+      weights_.read(stored, first, std::min(kPiece, count - first), dtype,
+                    target + bytes_of(dtype, first));
+    });
   }
 
   // `bytes`: written of this shard.
@@ -159,6 +170,7 @@ class MergeWriter {
   std::vector<std::vector<OutputTensor>> shards_;
   std::map<std::string, std::string> weight_map_;
   MergeReport report_;
+  device::ThreadPool pool_;
   int64_t done_bytes_ = 0;  // of finished shards
 };
 
@@ -181,12 +193,12 @@ Result<MergeReport> merge_checkpoint(const MergeOptions& options,
                                      std::span<const WeightSpec> specs) {
   HEDDLE_ASSIGN_OR_RETURN(const fs::path output, UnfinishedFolder::check_output(options.output));
   HEDDLE_RETURN_IF_ERROR(check_safetensors_folder(options.base, "heddle merge"));
-  HEDDLE_ASSIGN_OR_RETURN(const std::vector<ScaledAdapter> adapters, open_adapters(options));
+  HEDDLE_ASSIGN_OR_RETURN(std::vector<ScaledAdapter> adapters, open_adapters(options));
   HEDDLE_ASSIGN_OR_RETURN(CheckpointFiles opened, CheckpointFiles::open(options.base));
   auto base = std::make_unique<const CheckpointFiles>(std::move(opened));
   const CheckpointFiles& files = *base;
   HEDDLE_ASSIGN_OR_RETURN(const std::unique_ptr<const MergedWeights> weights,
-                          MergedWeights::create(std::move(base), specs, adapters));
+                          MergedWeights::create(std::move(base), specs, std::move(adapters)));
   for (const std::string& note : weights->notes()) log_warning(note);
   HEDDLE_ASSIGN_OR_RETURN(UnfinishedFolder folder, UnfinishedFolder::create(output));
   HEDDLE_ASSIGN_OR_RETURN(const MergeReport report,

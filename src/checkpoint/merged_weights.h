@@ -3,44 +3,34 @@
 //
 //   W + s B A, summed in double and rounded once to the dtype that is read
 //
-// A module of an adapter names a tensor of the hub in any of the layouts that the weight map lists.
-// Where the base stores another layout of the same weight, as one tensor for each expert instead of
-// one for all, the rows of B follow the weight map's runs to the tensors that are there. Tensors
-// that the weight map does not have are found by their own names.
+// With DoRA each row of the sum is scaled to the length that the adapter has for it. Tensors that
+// an adapter has whole replace the base's; an embedding's rows of single tokens do so, too.
 //
 // Threading: immutable; const functions are thread-safe.
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <heddle/status.h>
 
-#include "checkpoint/adapter_files.h"
+#include "checkpoint/placed_adapters.h"
 #include "checkpoint/weight_map.h"
 #include "checkpoint/weight_source.h"
 
 namespace heddle::checkpoint {
 
-struct ScaledAdapter {
-  AdapterFiles files;
-  double scale = 1;  // multiplies the adapter's own
-};
-
 class MergedWeights final : public WeightSource {
  public:
-  // `specs` is the base's weight map. Memory: the adapters in fp32. Error: kInvalidArgument, naming
-  // adapter, module and shapes, where a module has no place in the base or other sizes;
-  // kUnimplemented where the base has it quantised.
+  // `specs` is the base's weight map. Error: as PlacedAdapters::place().
   static Result<std::unique_ptr<const MergedWeights>> create(
       std::unique_ptr<const WeightSource> base, std::span<const WeightSpec> specs,
-      std::span<const ScaledAdapter> adapters);
-
-  ~MergedWeights() override;
+      std::vector<ScaledAdapter> adapters);
 
   [[nodiscard]] std::optional<StoredWeight> find(const WeightRequest& request) const override;
 
@@ -53,22 +43,20 @@ class MergedWeights final : public WeightSource {
   void read(const StoredWeight& weight, int64_t first, int64_t count, DType dtype,
             void* target) const override;
 
-  // The stored tensors that the adapters change.
-  [[nodiscard]] bool changes(std::string_view name) const { return terms_.contains(name); }
+  // Whether the adapters change this stored tensor.
+  [[nodiscard]] bool changes(std::string_view name) const {
+    return placed_.changes().contains(name);
+  }
 
-  [[nodiscard]] int64_t num_changed() const { return static_cast<int64_t>(terms_.size()); }
+  // The stored tensors that they change.
+  [[nodiscard]] int64_t num_changed() const { return std::ssize(placed_.changes()); }
 
  private:
-  struct Layout;
-  struct Term;
-  class Placer;
-
-  explicit MergedWeights(std::unique_ptr<const WeightSource> base);
+  MergedWeights(std::unique_ptr<const WeightSource> base, PlacedAdapters placed)
+      : base_(std::move(base)), placed_(std::move(placed)) {}
 
   std::unique_ptr<const WeightSource> base_;
-  std::vector<std::vector<float>> factors_;  // of the terms; their memory stays
-  std::map<std::string, std::vector<Term>, std::less<>> terms_;
-  std::vector<std::string> notes_;
+  PlacedAdapters placed_;
 };
 
 }  // namespace heddle::checkpoint

@@ -2,6 +2,7 @@
 #include "checkpoint/merged_weights.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include <fmt/format.h>
@@ -155,7 +156,7 @@ class MergedWeightsTest : public ::testing::Test {
     std::vector<ScaledAdapter> adapters;
     HEDDLE_ASSIGN_OR_RETURN(AdapterFiles files, AdapterFiles::open(adapter));
     adapters.push_back({.files = std::move(files), .scale = scale});
-    return MergedWeights::create(std::move(base), specs, adapters);
+    return MergedWeights::create(std::move(base), specs, std::move(adapters));
   }
 
   testing::TemporaryFolder folder_;
@@ -223,6 +224,128 @@ TEST_F(MergedWeightsTest, ReadsTheSameNumbersInPiecesOfAnySize) {
       EXPECT_TRUE(read == whole) << to_string(dtype) << " in pieces of " << piece;
     }
   }
+}
+
+// DoRA, an embedding, a replaced tensor, biases and rows of tokens.
+TEST_F(MergedWeightsTest, MergesWhatIsMoreThanPlainLora) {
+  constexpr int64_t N = 5, K = 4100;  // a row is longer than what is computed at once
+  const Tensor w = uneven({N, K}, 3), a = uneven({kRank, K}, 1), b = uneven({N, kRank}, 2);
+  const Tensor lengths = uneven({N}, 4), bias = uneven({N}, 5), added = uneven({N}, 6);
+  const Tensor table = uneven({7, 3}, 7), of_rows = uneven({kRank, 7}, 8);
+  const Tensor of_columns = uneven({3, kRank}, 9), new_row = uneven({1, 3}, 10);
+  NamedTensors stored, adapter;
+  stored.emplace("q.weight", uneven({N, K}, 3));
+  stored.emplace("q.bias", uneven({N}, 5));
+  stored.emplace("k.bias", uneven({N}, 5));
+  stored.emplace("embed.weight", uneven({7, 3}, 7));
+  stored.emplace("wte.weight", uneven({7, 3}, 7));
+  adapter.emplace("q.lora_A.weight", uneven({kRank, K}, 1));
+  adapter.emplace("q.lora_B.weight", uneven({N, kRank}, 2));
+  adapter.emplace("q.lora_magnitude_vector", uneven({N}, 4));
+  adapter.emplace("q.lora_B.bias", uneven({N}, 6));
+  adapter.emplace("k.bias", uneven({N}, 6));
+  adapter.emplace("embed.lora_embedding_A", uneven({kRank, 7}, 8));
+  adapter.emplace("embed.lora_embedding_B", uneven({3, kRank}, 9));
+  adapter.emplace("wte.token_adapter.trainable_tokens_delta", uneven({1, 3}, 10));
+  const WeightSpec head{
+      .name = "head", .shape = {7, 3}, .alternatives = {whole({"lm_head.weight", {7, 3}})}};
+  const auto folder = testing::write_adapter(
+      folder_.path() / "adapter",
+      R"({"r": 2, "lora_alpha": 3.5, "trainable_token_indices": {"wte": [4]}})", adapter);
+  const auto merged = merge(base(stored), std::span(&head, 1), folder);
+  ASSERT_TRUE(merged.ok()) << merged.status().to_string();
+  EXPECT_EQ((*merged)->num_changed(), 5);
+  const auto read = [&](std::string_view name) {
+    const StoredWeight weight = *(*merged)->find({.name = name, .shape = {}});
+    std::vector<float> values(static_cast<size_t>(weight.shape.num_elements()));
+    (*merged)->read(weight, 0, std::ssize(values), DType::kF32, values.data());
+    return values;
+  };
+  const auto at = [](const Tensor& tensor, int64_t row, int64_t column) {
+    return double{tensor.span<float>()[static_cast<size_t>(row * tensor.view().shape[1] + column)]};
+  };
+  const std::vector<float> q = read("q.weight"), q_bias = read("q.bias"), k_bias = read("k.bias");
+  for (int64_t n = 0; n < N; ++n) {
+    const auto index = static_cast<size_t>(n);
+    std::vector<double> row;
+    double squares = 0;
+    for (int64_t k = 0; k < K; ++k) {
+      const double update = at(b, n, 0) * at(a, 0, k) + at(b, n, 1) * at(a, 1, k);
+      row.push_back(at(w, n, k) + kScale * update);
+      squares += row.back() * row.back();
+    }
+    for (size_t k = 0; k < row.size(); ++k) {
+      const double expected = double{lengths.span<float>()[index]} / std::sqrt(squares) * row[k];
+      EXPECT_FLOAT_EQ(q[index * row.size() + k], static_cast<float>(expected));
+    }
+    EXPECT_EQ(q_bias[index], static_cast<float>(double{bias.span<float>()[index]} +
+                                                kScale * double{added.span<float>()[index]}));
+    EXPECT_EQ(k_bias[index], added.span<float>()[index]);
+  }
+  const std::vector<float> embed = read("embed.weight"), wte = read("wte.weight");
+  for (int64_t row = 0; row < 7; ++row) {
+    for (int64_t k = 0; k < 3; ++k) {
+      const double update =
+          at(of_rows, 0, row) * at(of_columns, k, 0) + at(of_rows, 1, row) * at(of_columns, k, 1);
+      const auto index = static_cast<size_t>(row * 3 + k);
+      EXPECT_EQ(embed[index], static_cast<float>(at(table, row, k) + kScale * update));
+      EXPECT_EQ(double{wte[index]}, row == 4 ? at(new_row, 0, k) : at(table, row, k));
+    }
+  }
+}
+
+TEST_F(MergedWeightsTest, RefusesWhatHasNoMerge) {
+  struct Case {
+    std::string tensor;
+    Shape shape;
+    std::string message;
+  };
+
+  for (const auto& [tensor, shape, message] : std::vector<Case>{
+           {"q.bias", {6}, "module \"q\" has a bias in the adapter, but none in the base"},
+           {"q.lora_B.bias", {6}, "module \"q\" has a bias in the adapter"},
+           {"k.weight", {6, 4}, "module \"k\" has no weight in the base"},
+           {"lm_head.weight", {9, 4}, "the base's head is its embedding"},
+           {"embed_tokens.weight", {9, 4}, "is saved whole, and is also the base's head"},
+           {"other.weight", {7, 4}, "is [7, 4], the base's \"other.weight\" is [9, 4]"},
+           {"other.token_adapter.trainable_tokens_delta", {2, 4}, "has 1 tokens"},
+           {"other.token_adapter.trainable_tokens_delta", {1, 4}, "has token 9, the base has 9"}}) {
+    NamedTensors stored, adapter;
+    stored.emplace("q.weight", uneven({6, 4}, 1));
+    stored.emplace("other.weight", uneven({9, 4}, 1));
+    stored.emplace("embed_tokens.weight", uneven({9, 4}, 1));
+    stored.emplace("lm_head.weight", uneven({9, 4}, 1));
+    adapter.emplace("q.lora_A.weight", uneven({kRank, 4}, 1));
+    adapter.emplace("q.lora_B.weight", uneven({6, kRank}, 2));
+    adapter.emplace(tensor, uneven(shape, 3));
+    const auto folder =
+        testing::write_adapter(folder_.path() / "adapter",
+                               R"({"r": 2, "trainable_token_indices": {"other": [9]}})", adapter);
+    EXPECT_THAT(merge(base(stored), {}, folder).status().message(), HasSubstr(message)) << tensor;
+  }
+}
+
+TEST_F(MergedWeightsTest, AddsNothingToWhatIsNoSum) {
+  NamedTensors dora;
+  dora.emplace("q.lora_A.weight", uneven({kRank, 4}, 1));
+  dora.emplace("q.lora_B.weight", uneven({6, kRank}, 2));
+  dora.emplace("q.lora_magnitude_vector", uneven({6}, 3));
+  const auto first = testing::write_adapter(folder_.path() / "dora", R"({"r": 2})", dora);
+  const auto second = linear_adapter("q", 6, 4);
+  for (const bool dora_first : {true, false}) {
+    NamedTensors stored;
+    stored.emplace("q.weight", uneven({6, 4}, 1));
+    std::vector<ScaledAdapter> adapters;
+    for (const bool is_dora : {dora_first, !dora_first}) {
+      adapters.push_back({.files = AdapterFiles::open(is_dora ? first : second).value()});
+    }
+    const Status status = MergedWeights::create(base(stored), {}, std::move(adapters)).status();
+    EXPECT_THAT(status.message(), HasSubstr("tensor \"q.weight\" is changed by two adapters"));
+  }
+  NamedTensors stored;
+  stored.emplace("q.weight", uneven({6, 4}, 1));
+  EXPECT_THAT(merge(base(stored), {}, first, 0.5).status().message(),
+              HasSubstr("the scale is 0.5, but the adapter's change of tensor \"q.weight\" is no"));
 }
 
 TEST_F(MergedWeightsTest, FindsModulesUnderTheOtherNamesOfTheirModels) {

@@ -1,0 +1,545 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/placed_adapters.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "checkpoint/convert.h"
+#include "checkpoint/readable.h"
+#include "core/check.h"
+
+namespace heddle::checkpoint {
+
+namespace {
+
+// Where adapters and files spell one module in several ways: text models inside of others, and
+// transformers' own renaming.
+std::string canonical(std::string_view name) {
+  std::string text(name);
+  for (const auto& [prefix, instead] :
+       {std::pair<std::string_view, std::string_view>("model.language_model.", "model."),
+        {"language_model.model.", "model."},
+        {"language_model.", ""}}) {
+    if (!text.starts_with(prefix)) continue;
+    text = std::string(instead) + text.substr(prefix.size());
+    break;
+  }
+  constexpr std::string_view kOld = ".block_sparse_moe.";
+  const size_t at = text.find(kOld);
+  return at == std::string::npos ? text : text.replace(at, kOld.size(), ".mlp.");
+}
+
+std::vector<float> as_floats(const TensorView& view) {
+  std::vector<float> values(static_cast<size_t>(view.num_elements()));
+  convert_elements(view.data, view.dtype, values.data(), DType::kF32, view.num_elements());
+  return values;
+}
+
+// [rows, columns] -> [columns, rows]
+std::vector<float> transposed(const std::vector<float>& values, int64_t rows, int64_t columns) {
+  std::vector<float> out(values.size());
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t column = 0; column < columns; ++column) {
+      out[static_cast<size_t>(column * rows + row)] =
+          values[static_cast<size_t>(row * columns + column)];
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+// The sizes of a linear weight, or of a stack of them, and where their elements are.
+struct StackLayout {
+  int64_t num_stacked = 1;
+  int64_t N = 0;
+  int64_t K = 0;
+  bool input_major = false;  // each stored as [K, N]
+
+  // None of a tensor that is no matrix.
+  static std::optional<StackLayout> of(const Shape& shape, RowForm form) {
+    const int rank = shape.rank();
+    if (rank < 2 || rank > 3 || form == RowForm::kElement) return std::nullopt;
+    const bool input_major = form == RowForm::kInputMajor;
+    return StackLayout{.num_stacked = rank == 3 ? shape[0] : 1,
+                       .N = shape[input_major ? rank - 1 : rank - 2],
+                       .K = shape[input_major ? rank - 2 : rank - 1],
+                       .input_major = input_major};
+  }
+};
+
+// Finds the tensors that adapters change.
+class PlacedAdapters::Placer {
+ public:
+  Placer(PlacedAdapters& placed, const WeightSource& base, std::span<const WeightSpec> specs)
+      : placed_(placed), base_(base) {
+    const auto index = [&](auto&& name_of) {
+      for (const WeightSpec& spec : specs) {
+        for (const Assembly& assembly : spec.alternatives) {
+          for (const HubPiece& piece : assembly) {
+            places_.emplace(name_of(piece.tensor.name), Place{&spec, &piece});
+          }
+        }
+      }
+    };
+    index([](const std::string& name) { return name; });
+    index([](const std::string& name) { return canonical(name); });
+  }
+
+  Status place(size_t index) {
+    adapter_index_ = index;
+    const ScaledAdapter& adapter = placed_.adapters_[index];
+    const std::vector<AdapterUpdate>& updates = adapter.files.updates();
+    for (size_t begin = 0; begin < updates.size();) {
+      size_t end = begin + 1;
+      while (end < updates.size() && updates[end].module == updates[begin].module) ++end;
+      const Status status = place_module(adapter, std::span(updates).subspan(begin, end - begin));
+      if (!status.ok()) return status.with_context(adapter.files.folder().string());
+      begin = end;
+    }
+    for (const AdapterTensor& tensor : adapter.files.tensors()) {
+      const Status status = tensor.kind == AdapterTensor::Kind::kSavedBase
+                                ? check_saved(tensor)
+                                : place_tensor(adapter, tensor);
+      if (!status.ok()) return status.with_context(adapter.files.folder().string());
+    }
+    return ok_status();
+  }
+
+ private:
+  struct Place {
+    const WeightSpec* spec = nullptr;  // null: a tensor that the weight map does not have
+    const HubPiece* piece = nullptr;
+  };
+
+  // An update of one matrix or one stack of them.
+  struct Factors {
+    const float* a = nullptr;  // [num_stacked * rank, K]
+    const float* b = nullptr;  // [rank * num_stacked, N]: transposed
+    int64_t rank = 0;
+    double scale = 0;
+    StackLayout layout;
+  };
+
+  // The updates of one module, the innermost first.
+  Status place_module(const ScaledAdapter& adapter, std::span<const AdapterUpdate> updates) {
+    const AdapterConfig& config = adapter.files.config();
+    const std::string& module = updates.front().module;
+    const std::string weight = module + ".weight";
+    const std::vector<std::string> parameters = config.parameters_of(module);
+    if (updates.size() == 1 && find_place(weight)) {
+      const bool is_parameter =
+          std::ranges::find(parameters, "weight") != parameters.end() && !config.targets(module);
+      return place_update(adapter, updates[0], weight, is_parameter ? weight : module);
+    }
+    bool all_found = parameters.size() == updates.size();
+    for (const std::string& parameter : parameters) {
+      all_found = all_found && find_place(module + "." + parameter).has_value();
+    }
+    if (!all_found) return no_place(adapter, module);
+    for (size_t i = 0; i < updates.size(); ++i) {
+      const std::string path = module + "." + parameters[i];
+      HEDDLE_RETURN_IF_ERROR(place_update(adapter, updates[i], path, path));
+    }
+    return ok_status();
+  }
+
+  // `name` is the tensor's, `path` what rank_pattern and alpha_pattern are matched with.
+  Status place_update(const ScaledAdapter& adapter, const AdapterUpdate& update,
+                      const std::string& name, const std::string& path) {
+    const Place place = *find_place(name);
+    std::string stored_name = place.piece != nullptr ? place.piece->tensor.name : name;
+    const std::optional<StoredWeight> stored = base_.find({.name = stored_name, .shape = {}});
+    const Shape shape = place.piece != nullptr ? place.piece->tensor.shape : stored->shape;
+    const auto layout = StackLayout::of(
+        shape, place.piece != nullptr ? place.piece->form : RowForm::kLastDimension);
+    if (!layout) {
+      return invalid_argument(
+          fmt::format("module {} is a tensor {} in the base; only adapters of "
+                      "linear modules are served",
+                      readable(update.module), shape.to_string()));
+    }
+    const AdapterScaling scaling = adapter.files.config().scaling(path);
+    // The table of an embedding is [V, H], and A has a column for each of V.
+    const TensorView& of_columns = update.of_embedding ? update.b : update.a;
+    const TensorView& of_rows = update.of_embedding ? update.a : update.b;
+    const int64_t K = of_columns.shape[update.of_embedding ? 0 : 1];
+    const int64_t N = of_rows.shape[update.of_embedding ? 1 : 0];
+    if (update.of_embedding && !find_place("lm_head.weight")) {
+      return unimplemented(fmt::format(
+          "module {} is also the base's head (tie_word_embeddings), which a merged update would "
+          "change, too; train an adapter without it",
+          readable(update.module)));
+    }
+    if (update.a.shape[0] != layout->num_stacked * scaling.rank) {
+      return invalid_argument(fmt::format(
+          "lora_A of module {} has {} rows, but adapter_config.json gives it rank {}{}; the two "
+          "files are not of one adapter",
+          readable(update.module), update.a.shape[0], scaling.rank,
+          layout->num_stacked > 1 ? fmt::format(" for each of {} experts", layout->num_stacked)
+                                  : ""));
+    }
+    if (K != layout->K || N != layout->N) {
+      return invalid_argument(fmt::format(
+          "lora_A and lora_B of module {} are {} and {}, but the base's weight has N = {} and K = "
+          "{}; merge into the adapter's own base{}",
+          readable(update.module), update.a.shape.to_string(), update.b.shape.to_string(),
+          layout->N, layout->K, base_name(adapter)));
+    }
+    const auto by_rank = [](const TensorView& view, bool is_transposed) {
+      return is_transposed ? transposed(as_floats(view), view.shape[0], view.shape[1])
+                           : as_floats(view);
+    };
+    const Factors factors{.a = keep(by_rank(of_columns, update.of_embedding)),
+                          .b = keep(by_rank(of_rows, !update.of_embedding)),
+                          .rank = scaling.rank,
+                          .scale = scaling.scale * adapter.scale,
+                          .layout = *layout};
+    if (stored && stored->shape == shape) {
+      HEDDLE_RETURN_IF_ERROR(check_stored(*stored));
+      HEDDLE_ASSIGN_OR_RETURN(WeightChange* const change,
+                              change_of(stored_name, !!update.magnitude));
+      add_whole(stored_name, factors);
+      if (!update.magnitude) return ok_status();
+      if (layout->input_major || layout->num_stacked > 1 || update.of_embedding) {
+        return unimplemented(fmt::format(
+            "module {} has a magnitude (DoRA), which is merged into plain linear modules only; "
+            "merge the adapter in PEFT (merge_and_unload(), save_pretrained())",
+            readable(update.module)));
+      }
+      scale_rows(*stored, as_floats(*update.magnitude), *change);
+      return ok_status();
+    }
+    if (update.magnitude) return no_place(adapter, update.module);
+    return follow_weight_map(adapter, update.module, place, factors);
+  }
+
+  // The change of a tensor, begun if there is none. Error: another adapter changes it, and they
+  // are no sum.
+  Result<WeightChange*> change_of(const std::string& name, bool is_exclusive) {
+    const auto [found, is_new] = placed_.changes_.try_emplace(name);
+    WeightChange& change = found->second;
+    const bool is_of_another = !is_new && change.adapter != adapter_index_;
+    if (is_of_another && (is_exclusive || change.is_exclusive)) {
+      return invalid_argument(fmt::format(
+          "tensor {} is changed by two adapters, one of which is no sum (DoRA, or a tensor that is "
+          "saved whole); merge one of them",
+          readable(name)));
+    }
+    if (is_exclusive && placed_.adapters_[adapter_index_].scale != 1) {
+      return invalid_argument(fmt::format(
+          "the scale is {}, but the adapter's change of tensor {} is no sum (DoRA, or a tensor "
+          "that is saved whole) and has no scale; leave it at 1",
+          placed_.adapters_[adapter_index_].scale, readable(name)));
+    }
+    change.adapter = adapter_index_;
+    change.is_exclusive = change.is_exclusive || is_exclusive;
+    return &change;
+  }
+
+  // Factors that give each row of the sum its length.
+  void scale_rows(const StoredWeight& stored, const std::vector<float>& lengths,
+                  WeightChange& change) {
+    const int64_t K = stored.shape[1];
+    std::vector<double> values(static_cast<size_t>(WeightChange::kMostElements));
+    std::vector<double> factors;
+    for (int64_t n = 0; n < stored.shape[0]; ++n) {
+      double squares = 0;
+      for (int64_t k = 0; k < K; k += WeightChange::kMostElements) {
+        const int64_t count = std::min(WeightChange::kMostElements, K - k);
+        change.compute(base_, stored, n * K + k, count, values.data());
+        for (int64_t i = 0; i < count; ++i) {
+          squares += values[static_cast<size_t>(i)] * values[static_cast<size_t>(i)];
+        }
+      }
+      // A row of zeros stays one.
+      factors.push_back(squares > 0 ? lengths[static_cast<size_t>(n)] / std::sqrt(squares) : 0);
+    }
+    change.row_width = K;
+    change.row_factors = std::move(factors);
+  }
+
+  // A tensor that replaces the base's, or rows of it, or is added to it.
+  Status place_tensor(const ScaledAdapter& adapter, const AdapterTensor& saved) {
+    const std::string name = saved.module + "." + saved.parameter;
+    const std::optional<Place> place = find_place(name);
+    if (!place) {
+      if (saved.parameter == "weight") return no_place(adapter, saved.module);
+      return unimplemented(
+          fmt::format("module {} has a bias in the adapter, but none in the base; merge the "
+                      "adapter in PEFT (merge_and_unload(), save_pretrained())",
+                      readable(saved.module)));
+    }
+    const std::string stored_name = place->piece != nullptr ? place->piece->tensor.name : name;
+    const auto stored = base_.find({.name = stored_name, .shape = {}});
+    if (!stored) return no_place(adapter, saved.module);
+    HEDDLE_RETURN_IF_ERROR(check_stored(*stored));
+    if (saved.kind == AdapterTensor::Kind::kTokenRows) {
+      return place_rows(adapter, saved, *stored);
+    }
+    if (stored->shape != saved.tensor.shape) {
+      return invalid_argument(fmt::format(
+          "{} of the adapter is {}, the base's {} is {}; merge into the adapter's own base{}", name,
+          saved.tensor.shape.to_string(), readable(stored_name), stored->shape.to_string(),
+          base_name(adapter)));
+    }
+    if (saved.kind == AdapterTensor::Kind::kAddedBias) return place_bias(adapter, saved, *stored);
+    const bool is_embedding = stored->shape.rank() == 2 && saved.module.ends_with("embed_tokens");
+    if (is_embedding && !find_place("lm_head.weight")) {
+      return unimplemented(fmt::format(
+          "module {} is saved whole, and is also the base's head (tie_word_embeddings), which "
+          "would change, too; merge the adapter in PEFT (merge_and_unload(), save_pretrained())",
+          readable(saved.module)));
+    }
+    HEDDLE_ASSIGN_OR_RETURN(WeightChange* const change,
+                            change_of(stored_name, /*is_exclusive=*/true));
+    change->replacement = saved.tensor;
+    return ok_status();
+  }
+
+  Status place_bias(const ScaledAdapter& adapter, const AdapterTensor& saved,
+                    const StoredWeight& stored) {
+    HEDDLE_ASSIGN_OR_RETURN(WeightChange* const change,
+                            change_of(std::string(stored.name), /*is_exclusive=*/false));
+    const float* const values = keep(as_floats(saved.tensor));
+    const float* const one = keep({1});
+    change->terms.push_back(
+        {.outer = {.data = one},
+         .inner = {.data = values},
+         .rank = 1,
+         .scale = adapter.files.config().scaling(saved.module).scale * adapter.scale,
+         .outer_count = 1,
+         .inner_count = saved.tensor.num_elements()});
+    return ok_status();
+  }
+
+  Status place_rows(const ScaledAdapter& adapter, const AdapterTensor& saved,
+                    const StoredWeight& stored) {
+    const std::vector<int64_t> tokens = adapter.files.config().trained_tokens(saved.module);
+    const Shape& shape = saved.tensor.shape;
+    const bool fits = stored.shape.rank() == 2 && shape.rank() == 2 &&
+                      shape[0] == std::ssize(tokens) && shape[1] == stored.shape[1];
+    if (!fits) {
+      return invalid_argument(
+          fmt::format("the rows of tokens of module {} are {}, but trainable_token_indices has {} "
+                      "tokens and the base's weight is {}; merge into the adapter's own base{}",
+                      readable(saved.module), shape.to_string(), tokens.size(),
+                      stored.shape.to_string(), base_name(adapter)));
+    }
+    HEDDLE_ASSIGN_OR_RETURN(WeightChange* const change,
+                            change_of(std::string(stored.name), /*is_exclusive=*/true));
+    const std::vector<float> values = as_floats(saved.tensor);
+    change->row_width = shape[1];
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      if (tokens[i] >= stored.shape[0]) {
+        return invalid_argument(
+            fmt::format("trainable_token_indices has token {}, the base has {}; merge into the "
+                        "adapter's own base{}",
+                        tokens[i], stored.shape[0], base_name(adapter)));
+      }
+      const auto row = values.begin() + static_cast<int64_t>(i) * shape[1];
+      change->rows[tokens[i]] = {row, row + shape[1]};
+    }
+    return ok_status();
+  }
+
+  // Of the tensor that the adapter names, where the base has it.
+  void add_whole(const std::string& name, const Factors& factors) {
+    const StackLayout& layout = factors.layout;
+    for (int64_t e = 0; e < layout.num_stacked; ++e) {
+      add_rows(name, layout, e * layout.N * layout.K, layout.input_major ? 1 : layout.K, factors,
+               e * layout.N, 1, layout.N);
+    }
+  }
+
+  // Adds `num_rows` rows of B, from `b_row` of the stack on and `b_step` apart, to rows of a tensor
+  // whose elements `layout` describes; they begin at `first_element`, `row_step` elements apart.
+  void add_rows(const std::string& name, const StackLayout& layout, int64_t first_element,
+                int64_t row_step, const Factors& factors, int64_t b_row, int64_t b_step,
+                int64_t num_rows) {
+    const int64_t N = factors.layout.N, K = factors.layout.K, E = factors.layout.num_stacked;
+    const int64_t e = b_row / N;
+    const LowRankTerm::Factor a{.data = factors.a + e * factors.rank * K, .rank_step = K};
+    const LowRankTerm::Factor b{
+        .data = factors.b + e * N + b_row % N, .rank_step = E * N, .step = b_step};
+    LowRankTerm term{.outer = b,
+                     .inner = a,
+                     .rank = factors.rank,
+                     .scale = factors.scale,
+                     .first_element = first_element,
+                     .outer_count = num_rows,
+                     .outer_step = row_step,
+                     .inner_count = K};
+    if (layout.input_major) {
+      std::swap(term.outer, term.inner);
+      std::swap(term.outer_count, term.inner_count);
+      term.inner_step = row_step;
+      term.outer_step = layout.N;
+    }
+    placed_.changes_.at(name).terms.push_back(term);
+  }
+
+  // The rows of ours that the adapter's tensor would have become, in the tensors that are there.
+  Status follow_weight_map(const ScaledAdapter& adapter, const std::string& module,
+                           const Place& place, const Factors& factors) {
+    const Assembly* const stored = place.spec == nullptr ? nullptr : stored_assembly(*place.spec);
+    if (stored == nullptr) return no_place(adapter, module);
+    for (const HubPiece& piece : *stored) {
+      const auto weight = base_.find({.name = piece.tensor.name, .shape = {}});
+      const auto layout = StackLayout::of(piece.tensor.shape, piece.form);
+      if (!weight || weight->shape != piece.tensor.shape || !layout) continue;
+      for (const RowRun& to : piece.runs) {
+        for (const RowRun& from : place.piece->runs) {
+          HEDDLE_RETURN_IF_ERROR(follow_runs(*weight, *layout, to, factors, from));
+        }
+      }
+    }
+    return ok_status();
+  }
+
+  Status follow_runs(const StoredWeight& weight, const StackLayout& layout, const RowRun& to,
+                     const Factors& factors, const RowRun& from) {
+    HEDDLE_CHECK_EQ(layout.K, factors.layout.K);
+    int64_t row = std::max(to.target_row, from.target_row);
+    const int64_t end = std::min(to.target_row + to.num_rows, from.target_row + from.num_rows);
+    if (row >= end) return ok_status();
+    HEDDLE_RETURN_IF_ERROR(check_stored(weight));
+    HEDDLE_RETURN_IF_ERROR(change_of(std::string(weight.name), /*is_exclusive=*/false).status());
+    // Rows that end within a matrix of a stack, of B or of the tensor.
+    const auto rows_left = [](int64_t at, int64_t step, int64_t N) {
+      return (N - 1 - at % N) / step + 1;
+    };
+    while (row < end) {
+      const int64_t b_row = from.source_row + (row - from.target_row) * from.source_step;
+      const int64_t at = to.source_row + (row - to.target_row) * to.source_step;
+      const int64_t count =
+          std::min({end - row, rows_left(b_row, from.source_step, factors.layout.N),
+                    rows_left(at, to.source_step, layout.N)});
+      const int64_t first =
+          layout.input_major ? at / layout.N * layout.N * layout.K + at % layout.N : at * layout.K;
+      add_rows(std::string(weight.name), layout, first,
+               to.source_step * (layout.input_major ? 1 : layout.K), factors, b_row,
+               from.source_step, count);
+      row += count;
+    }
+    return ok_status();
+  }
+
+  // The layout of a weight that the base stores; null where it stores none in plain numbers.
+  [[nodiscard]] const Assembly* stored_assembly(const WeightSpec& spec) const {
+    for (const Assembly& assembly : spec.alternatives) {
+      for (const HubPiece& piece : assembly) {
+        const auto stored = base_.find({.name = piece.tensor.name, .shape = {}});
+        if (stored && stored->shape == piece.tensor.shape) return &assembly;
+      }
+    }
+    return nullptr;
+  }
+
+  static Status check_stored(const StoredWeight& stored) {
+    if (stored.dtype && is_convertible(*stored.dtype) && !stored.blocks) return ok_status();
+    return unimplemented(fmt::format(
+        "tensor {} of the base is stored as {}; merge into the model before it was quantised, then "
+        "quantise the result",
+        readable(stored.name), stored.stored_dtype));
+  }
+
+  // A weight of the base that is saved with the adapter must be the base's.
+  Status check_saved(const AdapterTensor& saved) {
+    const std::string name = saved.module + ".weight";
+    const std::optional<Place> place = find_place(name);
+    const std::string stored_name =
+        place && place->piece != nullptr ? place->piece->tensor.name : name;
+    const auto stored = base_.find({.name = stored_name, .shape = {}});
+    if (!stored || !stored->dtype || !is_convertible(*stored->dtype)) return ok_status();
+    if (stored->shape == saved.tensor.shape && equals(saved.tensor, *stored)) return ok_status();
+    return invalid_argument(fmt::format(
+        "{}.base_layer.weight differs from the base's {}: the adapter is of another base, or has "
+        "trained this weight, which is not served; merge it in PEFT (merge_and_unload(), "
+        "save_pretrained())",
+        saved.module, readable(stored_name)));
+  }
+
+  // Whether both have the same numbers, in the narrower dtype of the two.
+  [[nodiscard]] bool equals(const TensorView& saved, const StoredWeight& stored) const {
+    const DType narrow = saved.dtype == DType::kF32 ? *stored.dtype : saved.dtype;
+    const auto num_bytes = static_cast<size_t>(bytes_of(narrow, saved.num_elements()));
+    std::vector<std::byte> ours(num_bytes), theirs(num_bytes);
+    base_.read(stored, 0, saved.num_elements(), narrow, ours.data());
+    convert_elements(saved.data, saved.dtype, theirs.data(), narrow, saved.num_elements());
+    return ours == theirs;
+  }
+
+  // Of a tensor's name. None: neither the weight map nor the base has it.
+  [[nodiscard]] std::optional<Place> find_place(const std::string& name) const {
+    for (const std::string& spelled : {name, canonical(name)}) {
+      if (const auto found = places_.find(spelled); found != places_.end()) return found->second;
+    }
+    const auto stored = base_.find({.name = name, .shape = {}});
+    // A head that is stored beside tied embeddings is not read.
+    if (!stored || name == "lm_head.weight") return std::nullopt;
+    return Place{};
+  }
+
+  [[nodiscard]] Status no_place(const ScaledAdapter& adapter, const std::string& module) const {
+    for (const std::string_view ending : {".qweight", ".weight_packed", ".weight_scale",
+                                          ".weight_scale_inv", ".gate_up_proj_blocks"}) {
+      for (const std::string& spelled : {module, canonical(module)}) {
+        const std::string name = spelled + std::string(ending);
+        if (!base_.find({.name = name, .shape = {}})) continue;
+        return unimplemented(
+            fmt::format("module {} is quantised in the base, which has {}; merge into the model "
+                        "before it was quantised, then quantise the result",
+                        readable(module), readable(name)));
+      }
+    }
+    if (canonical(module) == "lm_head") {
+      return unimplemented(
+          "module \"lm_head\" has no weight of its own: the base's head is its embedding "
+          "(tie_word_embeddings), which an adapter would change, too; train one without lm_head");
+    }
+    return invalid_argument(
+        fmt::format("module {} has no weight in the base; merge into the adapter's own base{}",
+                    readable(module), base_name(adapter)));
+  }
+
+  static std::string base_name(const ScaledAdapter& adapter) {
+    const std::string& name = adapter.files.config().base_model();
+    return name.empty() ? "" : fmt::format(", {}", readable(name));
+  }
+
+  const float* keep(std::vector<float> values) {
+    placed_.factors_.push_back(std::move(values));
+    return placed_.factors_.back().data();
+  }
+
+  PlacedAdapters& placed_;
+  const WeightSource& base_;
+  size_t adapter_index_ = 0;
+  std::unordered_map<std::string, Place> places_;
+};
+
+Result<PlacedAdapters> PlacedAdapters::place(std::vector<ScaledAdapter> adapters,
+                                             const WeightSource& base,
+                                             std::span<const WeightSpec> specs) {
+  PlacedAdapters placed(std::move(adapters));
+  Placer placer(placed, base, specs);
+  for (size_t i = 0; i < placed.adapters_.size(); ++i) HEDDLE_RETURN_IF_ERROR(placer.place(i));
+  return placed;
+}
+
+std::vector<std::string> PlacedAdapters::notes() const {
+  std::vector<std::string> notes;
+  for (const ScaledAdapter& adapter : adapters_) {
+    for (std::string& note : adapter.files.notes()) notes.push_back(std::move(note));
+  }
+  return notes;
+}
+
+}  // namespace heddle::checkpoint
