@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// Adapters of every linear module of every architecture, against W + s B A by loops in double.
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "checkpoint/adapter_fixture.h"
+#include "checkpoint/checkpoint_files.h"
+#include "checkpoint/merged_weights.h"
+#include "checkpoint/seeded_tensors_fixture.h"
+#include "models/small_config_fixture.h"
+
+namespace heddle {
+namespace {
+
+using checkpoint::RowForm;
+using checkpoint::testing::NamedTensors;
+using checkpoint::testing::uneven;
+
+constexpr std::string_view kRanksByLayer = R"({"r": 8, "lora_alpha": 5, "rank_pattern": {
+  ".*layers\\.[04]\\..*": 1, ".*layers\\.[26]\\..*": 13, ".*layers\\.[37]\\..*": 64}})";
+
+int64_t rank_of(std::string_view module) {
+  const size_t at = module.find("layers.");
+  if (at == std::string_view::npos) return 8;
+  constexpr int64_t kRanks[] = {1, 8, 13, 64};
+  return kRanks[(module[at + 7] - '0') % 4];
+}
+
+// The matrices of the first layout of every weight, without ".weight".
+std::map<std::string, Shape> linear_modules(std::span<const checkpoint::WeightSpec> specs) {
+  constexpr std::string_view kEnding = ".weight";
+  std::map<std::string, Shape> modules;
+  for (const checkpoint::WeightSpec& spec : specs) {
+    for (const checkpoint::HubPiece& piece : spec.alternatives.front()) {
+      const std::string& name = piece.tensor.name;
+      const bool is_linear = piece.form == RowForm::kLastDimension &&
+                             piece.tensor.shape.rank() == 2 && name.ends_with(kEnding);
+      if (is_linear)
+        modules.emplace(name.substr(0, name.size() - kEnding.size()), piece.tensor.shape);
+    }
+  }
+  return modules;
+}
+
+// A and B of the module with this index.
+std::pair<Tensor, Tensor> matrices_of(std::string_view module, const Shape& shape, uint32_t index) {
+  const int64_t rank = rank_of(module);
+  return {uneven({rank, shape[1]}, 2 * index), uneven({shape[0], rank}, 2 * index + 1)};
+}
+
+// Numbers of the merged weight that are not the loop's.
+int64_t count_wrong(const checkpoint::MergedWeights& merged, const std::string& module,
+                    const Shape& shape, const Tensor& original, uint32_t index) {
+  const auto stored = merged.find({.name = module + ".weight", .shape = {}});
+  std::vector<float> values(static_cast<size_t>(shape.num_elements()));
+  merged.read(*stored, 0, shape.num_elements(), DType::kF32, values.data());
+  const auto [a, b] = matrices_of(module, shape, index);
+  const int64_t rank = rank_of(module), K = shape[1];
+  int64_t num_wrong = 0;
+  for (int64_t n = 0; n < shape[0]; ++n) {
+    for (int64_t k = 0; k < K; ++k) {
+      double sum = 0;
+      for (int64_t j = 0; j < rank; ++j) {
+        sum += double{b.span<float>()[static_cast<size_t>(n * rank + j)]} *
+               a.span<float>()[static_cast<size_t>(j * K + k)];
+      }
+      const auto at = static_cast<size_t>(n * K + k);
+      const double expected = original.span<float>()[at] + 5.0 / static_cast<double>(rank) * sum;
+      num_wrong += values[at] == static_cast<float>(expected) ? 0 : 1;
+    }
+  }
+  return num_wrong;
+}
+
+void expect_merges(const std::string& architecture, const std::filesystem::path& folder) {
+  const auto model = models::testing::model_of(models::testing::small_of(architecture));
+  const std::vector<checkpoint::WeightSpec> specs = model->weight_specs();
+  const NamedTensors tensors = checkpoint::testing::seeded_tensors(specs);
+  checkpoint::testing::write_tensors(folder / "model.safetensors", tensors);
+  const std::map<std::string, Shape> modules = linear_modules(specs);
+  EXPECT_GE(modules.size(), 9u);
+  NamedTensors adapter;
+  uint32_t index = 0;
+  for (const auto& [module, shape] : modules) {
+    auto [a, b] = matrices_of(module, shape, index++);
+    adapter.emplace(module + ".lora_A.weight", std::move(a));
+    adapter.emplace(module + ".lora_B.weight", std::move(b));
+  }
+  std::vector<checkpoint::ScaledAdapter> adapters;
+  auto files = checkpoint::AdapterFiles::open(
+      checkpoint::testing::write_adapter(folder / "adapter", kRanksByLayer, adapter));
+  ASSERT_TRUE(files.ok()) << files.status().to_string();
+  adapters.push_back({.files = std::move(*files)});
+  auto base = checkpoint::CheckpointFiles::open(folder);
+  ASSERT_TRUE(base.ok()) << base.status().to_string();
+  const auto merged = checkpoint::MergedWeights::create(
+      std::make_unique<checkpoint::CheckpointFiles>(std::move(*base)), specs, std::move(adapters));
+  ASSERT_TRUE(merged.ok()) << merged.status().to_string();
+  EXPECT_EQ((*merged)->num_changed(), std::ssize(modules));
+  index = 0;
+  for (const auto& [module, shape] : modules) {
+    EXPECT_EQ(count_wrong(**merged, module, shape, tensors.at(module + ".weight"), index++), 0)
+        << module;
+  }
+}
+
+TEST(MergedFamilies, EveryLinearModuleOfEveryArchitectureGetsItsUpdate) {
+  for (const models::Family& family : models::families()) {
+    for (const std::string_view architecture : family.architectures) {
+      SCOPED_TRACE(architecture);
+      const checkpoint::testing::TemporaryFolder folder;
+      expect_merges(std::string(architecture), folder.path());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace heddle
