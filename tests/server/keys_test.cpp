@@ -57,7 +57,10 @@ TEST(ApiKeysFileTest, NamesTheLineThatIsWrongAndNeverTheKey) {
       {"sk-secret-1 me weight=0", "weight=0 must be a number from 0.001 to 1000"},
       {"sk-secret-1 me weight=nan", "weight=nan must be a number"},
       {"sk-secret-1 me max_queued=0", "max_queued=0 must be a whole number above 0"},
-      {"sk-secret-1 me models=", "\"models=\" is not known"},
+      {"sk-secret-1 me models=", "models= names no model"},
+      {"sk-secret-1 me models=,", "models= names no model"},
+      {"sk-secret-1 me rpm=1 tpm=2 rpm=3", "rpm= is there twice"},
+      {"sk-secret-1 me models=a models=b", "models= is there twice"},
       {"sk-secret-0 you", "the key stands in an earlier line"},
       {"sk-secret-1 first", "the name first stands in an earlier line"},
   };
@@ -72,11 +75,13 @@ TEST(ApiKeysFileTest, NamesTheLineThatIsWrongAndNeverTheKey) {
 
 TEST(ApiKeysFileTest, ReadsNamesAndLimits) {
   const auto keys = parse_api_keys(
-      "sk-secret-1\talice rpm=60 tpm=1000 max_requests=2 priority=-3 models=a,b weight=2.5 "
+      "\xEF\xBB\xBFsk-secret-1\talice rpm=60 tpm=1000 max_requests=2 priority=-3 models=a,b "
+      "weight=2.5 "
       "max_running=3 max_queued=4\n"
       "sk-secret-2 bob");
   ASSERT_TRUE(keys.ok()) << keys.status().to_string();
   ASSERT_EQ(keys->size(), 2u);
+  EXPECT_EQ((*keys)[0].secret, "sk-secret-1");
   EXPECT_EQ((*keys)[0].name, "alice");
   EXPECT_EQ((*keys)[0].requests_per_minute, 60);
   EXPECT_EQ((*keys)[0].tokens_per_minute, 1000);

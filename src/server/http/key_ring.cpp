@@ -60,8 +60,9 @@ Status apply_setting(std::string_view setting, ApiKey& key) {
   const size_t equals = std::min(setting.find('='), setting.size());
   const std::string_view name = setting.substr(0, equals);
   const std::string_view value = setting.substr(std::min(equals + 1, setting.size()));
-  if (name == "models" && !value.empty()) {
+  if (name == "models") {
     for (const std::string_view model : split(value, ",")) key.models.emplace_back(model);
+    if (key.models.empty()) return invalid_argument("models= names no model; leave it out for all");
     return ok_status();
   }
   if (name == "priority") {
@@ -105,7 +106,12 @@ Result<ApiKey> parse_line(const std::vector<std::string_view>& words) {
     return invalid_argument(
         "the name must be 1 to 128 characters out of letters, digits, '.', '_', ':' and '-'");
   }
+  std::set<std::string_view> settings;
   for (size_t i = 2; i < words.size(); ++i) {
+    const std::string_view name = words[i].substr(0, words[i].find('='));
+    if (!settings.insert(name).second) {
+      return invalid_argument(fmt::format("{}= is there twice; leave one", printable(name, 40)));
+    }
     HEDDLE_RETURN_IF_ERROR(apply_setting(words[i], key));
   }
   return key;
@@ -136,6 +142,8 @@ size_t share_of(size_t total, double share) {
 }
 
 Result<std::vector<ApiKey>> parse_api_keys(std::string_view text) {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   std::vector<ApiKey> keys;
   std::set<std::string, std::less<>> secrets;
   std::set<std::string, std::less<>> names;
