@@ -159,6 +159,48 @@ TEST_F(ResponsesTest, ATurnThatEndsWithoutAnAnswerKeepsItsCalls) {
   EXPECT_THAT(last_prompt(), HasSubstr("user: b|assistant: c|user: d|assistant: " + shown));
 }
 
+// A line for a call that others ran stands before what came after it.
+TEST_F(ResponsesTest, LinesForOtherCallsKeepTheirPlace) {
+  start();
+  const Json asked = {{"role", "user"}, {"content", "a"}};
+  const Json said = {{"role", "assistant"}, {"content", "b"}};
+  const Json program = {{"type", "program"}, {"id", "p"}, {"code", "c"}};
+  const Json result = {{"type", "program_output"}, {"id", "p"}, {"result", "d"}};
+  const Json search = {{"type", "web_search_call"}, {"action", "e"}};
+  const auto call = [](const char* id) {
+    return Json{{"type", "function_call"}, {"call_id", id}, {"name", "f"}, {"arguments", "{}"}};
+  };
+  const auto output = [](const char* id) {
+    return Json{{"type", "function_call_output"}, {"call_id", id}, {"output", id}};
+  };
+  const std::string noted = R"(assistant: [program: {"code":"c"}])";
+  const std::string searched = R"([web_search_call: {"action":"e"}])";
+
+  const struct {
+    Json items;
+    std::vector<std::string> order;
+  } cases[] = {{{asked, program, result, said}, {"user: a|" + noted, "|tool: d|", "assistant: b"}},
+               {{asked, said, program, result}, {"assistant: b|" + noted, "|tool: d|"}},
+               {{asked, call("c1"), output("c1"), program, result, said},
+                {"|tool: c1|" + noted, "|tool: d|", "assistant: b"}},
+               {{asked, said, search, call("c1"), output("c1"), said},
+                {"assistant: b\n" + searched, R"("name":"f")", "|tool: c1|", "assistant: b"}},
+               {{asked, call("c1"), search, call("c2"), output("c1"), output("c2")},
+                {"assistant: " + searched, "|tool: c1|tool: c2|"}},
+               {{asked, call("c1"), call("c2"), output("c1"), search, output("c2"), said},
+                {"|tool: c1|tool: c2|assistant: " + searched + "\nb"}}};
+
+  for (const auto& [items, order] : cases) {
+    ASSERT_EQ(post("/v1/responses", {{"input", items}}).status, 200) << items;
+    size_t begin = 0;
+    for (const std::string& part : order) {
+      const size_t place = last_prompt().find(part, begin);
+      ASSERT_NE(place, std::string::npos) << part << " is not in its place in " << last_prompt();
+      begin = place + part.size() - 1;
+    }
+  }
+}
+
 TEST_F(ResponsesTest, NamesTheFieldAtFault) {
   start();
   const auto param_of = [this](const Json& body) {

@@ -228,9 +228,7 @@ class ItemReader {
     std::string text =
         std::exchange(notes_, {}) + chat::joined_content({{"content", std::move(texts)}}, "");
     if (has_open_calls() && reasoning_.empty()) {  // said after the calls of the same answer
-      std::string& said = messages_.back()["content"].get_ref<std::string&>();
-      if (!said.empty() && !text.empty()) said += '\n';
-      said += text;
+      add_to_last(text);
       return std::nullopt;
     }
     Json message = {{"role", *role}, {"content", std::move(text)}};
@@ -239,9 +237,44 @@ class ItemReader {
     return std::nullopt;
   }
 
+  // A line more of the last message, which is the assistant's.
+  void add_to_last(std::string_view text) {
+    std::string& said = messages_.back()["content"].get_ref<std::string&>();
+    if (!said.empty() && !said.ends_with('\n') && !text.empty()) said += '\n';
+    said += text;
+  }
+
   [[nodiscard]] bool has_open_calls() const {
     return !messages_.empty() && messages_.back()["role"] == "assistant" &&
            messages_.back().contains("tool_calls");
+  }
+
+  // Whether the last calls have one of this id; without an id, one that has no result yet.
+  [[nodiscard]] bool has_open_call(const std::optional<std::string>& id) const {
+    size_t num_results = 0;
+    for (auto message = messages_.rbegin(); message != messages_.rend(); ++message) {
+      if ((*message)["role"] == "tool") {
+        ++num_results;
+        continue;
+      }
+      const auto calls = message->find("tool_calls");
+      if (calls == message->end()) return false;
+      if (!id) return num_results < calls->size();
+      return std::ranges::any_of(
+          *calls, [&id](const Json& call) { return call.value("id", Json()) == *id; });
+    }
+    return false;
+  }
+
+  // Notes come before the result that follows them: the output of a `program` without a `call_id`
+  // follows its note. Between the results of open calls nothing is said.
+  void place_notes_before_result(const std::optional<std::string>& id) {
+    if (notes_.empty()) return;
+    if (has_open_calls() && reasoning_.empty()) {
+      add_to_last(std::exchange(notes_, {}));
+    } else if (!has_open_call(id)) {
+      end_turn();
+    }
   }
 
   std::optional<ApiError> read_call(FieldReader& item, const std::string& param) {
@@ -256,6 +289,8 @@ class ItemReader {
       Json message = {{"role", "assistant"}, {"content", std::exchange(notes_, {})}};
       if (!reasoning_.empty()) message["reasoning_content"] = std::exchange(reasoning_, {});
       messages_.push_back(std::move(message));
+    } else {
+      add_to_last(std::exchange(notes_, {}));
     }
     Json call = {{"type", "function"},
                  {"function",
@@ -273,6 +308,7 @@ class ItemReader {
     auto id = item.string("call_id");
     if (!id) id = item.string("id");
     if (item.error()) return item.error();
+    place_notes_before_result(id);
     const Json* output = item.find("output");
     if (output == nullptr) output = item.find("result");
     if (output == nullptr && type == "apply_patch_call_output") output = item.find("status");
