@@ -554,8 +554,16 @@ TEST_F(HistoriesTest, AToolOfATypeThatIsNotServedIsLoggedOnce) {
       EXPECT_EQ(post("/v1/responses", {{"input", "x"}, {"tools", searches}}).status, 200);
       const Json fetches = Json::array({{{"type", "web_fetch_20250910"}, {"name", "web_fetch"}}});
       EXPECT_THAT(messages_prompt({{"tools", fetches}}), HasSubstr("user: Hi"));
+      const Json shells = Json::array({{{"type", "bash_20250124"}, {"name", "bash"}},
+                                       {{"type", "text_editor_20250728"}, {"name", "edit"}}});
+      EXPECT_THAT(messages_prompt({{"tools", shells}}), HasSubstr("user: Hi"));
     }
   });
+  for (const char* const type : {"bash_20250124", "text_editor_20250728"}) {
+    const std::string line =
+        fmt::format("tool type `{}` is not used: tools without a schema", type);
+    EXPECT_EQ(count_of(log, line), 1U) << log;
+  }
   EXPECT_EQ(count_of(log, "/v1/responses: the tool type `web_search` is not used"), 1U) << log;
   EXPECT_EQ(count_of(log, "/v1/messages: the tool type `web_fetch_20250910`"), 1U) << log;
 }

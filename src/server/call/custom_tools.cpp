@@ -43,8 +43,6 @@ Json function_of_custom(FieldReader& tool, const std::string& param) {
   return function;
 }
 
-Json custom_arguments(std::string_view input) { return {{"input", input}}; }
-
 std::string custom_input(std::string_view arguments) {
   const Json object = Json::parse(arguments, nullptr, /*allow_exceptions=*/false);
   if (object.is_object()) {

@@ -20,9 +20,8 @@ namespace heddle::server {
 [[nodiscard]] nlohmann::ordered_json function_of_custom(FieldReader& tool,
                                                         const std::string& param);
 
-// The arguments of a custom tool's call in the prompt, and back: {"input": ".."}. Arguments of any
-// other form are shown as they are.
-[[nodiscard]] nlohmann::ordered_json custom_arguments(std::string_view input);
+// The text in the arguments of a custom tool's call: {"input": ".."}. Arguments of any other form
+// are shown as they are.
 [[nodiscard]] std::string custom_input(std::string_view arguments);
 
 // The text of a custom tool's call; of one that was cut, as far as it was written.

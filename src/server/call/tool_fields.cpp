@@ -120,9 +120,9 @@ ToolFields read_tool_fields(FieldReader& fields) {
   }
   if (!result.choice.forces_call()) return result;
   if (result.tools == nullptr) {
-    fields.fail(
-        invalid_value("tool_choice",
-                      "`tool_choice` asks for a tool, but `tools` has none that the client runs."));
+    fields.fail(invalid_value("tool_choice",
+                              "`tool_choice` asks for a tool, but `tools` has none with a schema, "
+                              "which the model could be shown."));
   } else if (result.choice.kind == ToolChoice::Kind::kNamed &&
              std::none_of(result.tools->begin(), result.tools->end(), [&](const Json& tool) {
                return tool["function"]["name"] == result.choice.name;
@@ -166,7 +166,11 @@ void note_unused_tools(FieldReader& fields, const CallContext& context,
     const Json type = tool.is_object() ? tool.value("type", Json()) : Json();
     if (!type.is_string()) continue;
     const auto& name = type.get_ref<const std::string&>();
-    if (std::ranges::find(used, name) == used.end()) context.note_unused("tool type", name);
+    if (std::ranges::find(used, name) == used.end()) {
+      context.note_unused("tool type", name,
+                          "tools without a schema are not shown to the model; give one that the "
+                          "client runs a name, a description and a schema");
+    }
     if (name != "namespace") continue;
     FieldReader space(tool);
     note_unused_tools(space, context, used);
