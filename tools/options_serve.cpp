@@ -87,7 +87,8 @@ void declare_serve_options(Options& options, ServeSettings& settings) {
         HEDDLE_ASSIGN_OR_RETURN(server.http.socket_mode, parse_socket_mode(text));
         return {};
       },
-      "Who may use a unix socket, in octal as chmod takes it: 660; default: as the umask says");
+      "Who may use a unix socket, in octal as chmod takes it: 660; default: 660 with "
+      "--socket-group, else as the umask says");
   options.text("--socket-group", &server.http.socket_group, "Group that a unix socket belongs to");
   for (const char* name : {"--socket-mode", "--socket-group"}) {
     options.has_effect_if(

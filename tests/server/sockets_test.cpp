@@ -124,6 +124,14 @@ TEST_F(SocketsTest, AUnixSocketHasTheModeAndTheGroupAskedFor) {
     EXPECT_EQ(status.st_mode & 0777, mode);
     EXPECT_EQ(status.st_gid, owner);
   }
+  options.http.socket_mode.reset();
+  {
+    const auto shared = Server::listen(options);
+    ASSERT_TRUE(shared.ok()) << shared.status().to_string();
+    struct stat status{};
+    ASSERT_EQ(::stat(path.c_str(), &status), 0);
+    EXPECT_EQ(status.st_mode & 0777, 0660U) << "its members connect";
+  }
   options.http.socket_group = "no-such-group";
   const auto unknown = Server::listen(options);
   EXPECT_THAT(unknown.status().message(),
