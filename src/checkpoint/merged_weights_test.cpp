@@ -397,7 +397,7 @@ TEST_F(MergedWeightsTest, AWeightThatIsSavedWithTheAdapterMustBeTheBases) {
   NamedTensors tensors;
   tensors.emplace("head.lora_A.weight", uneven({2, 4}, 1));
   tensors.emplace("head.lora_B.weight", uneven({6, 2}, 2));
-  for (const uint32_t seed : {3, 4}) {
+  for (const uint32_t seed : {3u, 4u}) {
     NamedTensors stored;
     stored.emplace("head.weight", uneven({6, 4}, 3));
     tensors.insert_or_assign("head.base_layer.weight", uneven({6, 4}, seed));
