@@ -81,6 +81,14 @@ std::optional<std::string> whole_number_json(std::string_view text) {
   return number && Decimal(*number).is_whole() ? std::move(number) : std::nullopt;
 }
 
+// Whether a text can be nothing but a string.
+bool is_word(std::string_view text) {
+  const std::string_view value = trimmed(text);
+  const std::string word = lower(value);
+  return !value.empty() && !ParameterType::begins_structure(value.front()) && word != "true" &&
+         word != "false" && !is_null_word(value) && !integer_json(value) && !loose_number(value);
+}
+
 // The levels of lists and objects in JSON.
 size_t num_levels(std::string_view json) {
   size_t depth = 0;
@@ -218,8 +226,11 @@ class ParameterType::SchemaReader {
     };
     std::vector<Kind> both;
     for (const Kind kind : left) {
-      if (has(right, kind) || (kind == Kind::kInteger && has(right, Kind::kNumber))) {
+      if (has(right, kind) || (kind == Kind::kInteger && has(right, Kind::kNumber)) ||
+          (kind == Kind::kWord && has(right, Kind::kString))) {
         add(kind, both);
+      } else if (kind == Kind::kString && has(right, Kind::kWord)) {
+        add(Kind::kWord, both);
       } else if (kind == Kind::kNumber && has(right, Kind::kInteger)) {
         add(Kind::kInteger, both);
       }
@@ -264,8 +275,11 @@ class ParameterType::SchemaReader {
     if (const auto wide = wide_number_spelling(value)) {
       return std::vector<Kind>{is_integer_spelling(*wide) ? Kind::kInteger : Kind::kNumber};
     }
-    return std::vector<Kind>{value.is_string()           ? Kind::kString
-                             : value.is_boolean()        ? Kind::kBoolean
+    if (value.is_string()) {
+      return std::vector<Kind>{is_word(value.get_ref<const std::string&>()) ? Kind::kWord
+                                                                            : Kind::kString};
+    }
+    return std::vector<Kind>{value.is_boolean()          ? Kind::kBoolean
                              : value.is_number_integer() ? Kind::kInteger
                              : value.is_number()         ? Kind::kNumber
                                                          : Kind::kStructure};
@@ -335,6 +349,7 @@ std::string_view ParameterType::text_bound_of(const Json& schema, const Json& ro
 void ParameterType::set(std::optional<std::vector<Kind>> kinds) {
   if (!kinds) return;
   kinds_ = *std::move(kinds);
+  if (std::erase(kinds_, Kind::kWord) > 0 && !has(Kind::kString)) kinds_.push_back(Kind::kString);
   if (kinds_.empty()) kinds_.push_back(Kind::kString);
 }
 
@@ -354,6 +369,7 @@ ParameterType ParameterType::text() {
 std::string ParameterType::to_json(std::string_view text) const {
   const std::string_view value = trimmed(text);
   if (may_be_null_ && is_null_word(value)) return "null";
+  if (may_be_null_ && !is_unsaid() && !may_be_string() && value == "None") return "null";
   if (is_unsaid()) {
     const bool is_structure = !value.empty() && begins_structure(value.front());
     const auto json = is_structure ? structure_json(value) : std::nullopt;
@@ -381,6 +397,8 @@ std::string ParameterType::to_json(std::string_view text) const {
         break;
       case Kind::kStructure:
         json = structure_json(value);
+        break;
+      case Kind::kWord:  // a kString by now
         break;
     }
     if (json) return *std::move(json);

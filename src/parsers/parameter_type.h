@@ -75,12 +75,15 @@ class ParameterType {
   // Whether "null", in any case, is null.
   [[nodiscard]] bool may_be_null() const { return may_be_null_; }
 
-  // The JSON text of a complete value: by the first of the types that fits, else a string. Booleans
-  // are true for "true" in any case and false for all else.
+  // The JSON text of a complete value: by the first of the types that fits, else a string. Strings
+  // come last where the schema lists all of them and none could be another type. Booleans are true
+  // for "true" in any case and false for all else. Python's "None" is null unless it may be a
+  // string.
   [[nodiscard]] std::string to_json(std::string_view text) const;
 
  private:
-  enum class Kind : uint8_t { kString, kInteger, kNumber, kBoolean, kStructure };
+  // kWord: a listed text that no other type could be read from. It is not among `kinds_`.
+  enum class Kind : uint8_t { kString, kWord, kInteger, kNumber, kBoolean, kStructure };
 
   class SchemaReader;
 
