@@ -44,7 +44,8 @@ Result<int64_t> size_of_plain_file(int fd, const std::filesystem::path& path) {
   struct stat info{};
 
   if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-    return invalid_argument(fmt::format("{} is not a plain file", path.string()));
+    return invalid_argument(
+        fmt::format("{} is not a plain file; put the model's file in its place", path.string()));
   }
   return static_cast<int64_t>(info.st_size);
 }

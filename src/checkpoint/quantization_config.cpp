@@ -115,7 +115,8 @@ Result<QuantMethod> method_of(ConfigReader& reader) {
   }
   std::vector<std::string_view> served;
   for (const auto& [spelling, method] : kMethods) served.emplace_back(spelling);
-  return unimplemented(fmt::format("quant_method is {}; served are {}, auto-round", readable(name),
+  return unimplemented(fmt::format("quant_method is {}; served are {}, auto-round",
+                                   name.empty() ? "missing" : readable(name),
                                    fmt::join(served, ", ")));
 }
 

@@ -45,6 +45,12 @@ std::string describe_other_kind(std::span<const std::byte> bytes) {
                      readable(start));
 }
 
+// Most wrong headers are of files that were cut or changed on their way.
+Status with_remedy(const Status& status) {
+  if (status.message().find("download") != std::string::npos) return status;
+  return {status.code(), status.message() + "; download the file again"};
+}
+
 }  // namespace
 
 Result<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path) {
@@ -54,7 +60,7 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path)
   }
   Result<SafetensorsHeader> header =
       parse_safetensors_header(file.bytes(), static_cast<int64_t>(file.bytes().size()));
-  if (!header.ok()) return header.status().with_context(path.string());
+  if (!header.ok()) return with_remedy(header.status()).with_context(path.string());
   return SafetensorsFile(std::move(file), std::move(header).value());
 }
 
@@ -170,9 +176,9 @@ class HeaderWalker {
     if (metadata_seen_) return data_loss("__metadata__ appears twice");
     metadata_seen_ = true;
     ondemand::object object;
-    if (const auto error = value.get_object().get(object)) {
-      return json_failure("__metadata__ is not an object", error);
-    }
+    const auto no_object = value.get_object().get(object);
+    if (no_object == simdjson::INCORRECT_TYPE) return ok_status();  // nobody reads it
+    if (no_object) return json_failure("__metadata__ is not valid JSON", no_object);
     for (auto result : object) {
       ondemand::field field;
       if (const auto error = std::move(result).get(field)) {

@@ -176,6 +176,31 @@ TEST(SafetensorsTest, RefusesALengthItCannotHave) {
               HasSubstr("at most 100000000 are read"));
 }
 
+TEST(SafetensorsTest, MetadataMayBeAnything) {
+  for (const std::string value :
+       {"null", "[1, {\"a\": []}]", "5", "\"pt\"", "true", "{\"a\": 5}"}) {
+    const auto header = parse_header(testing::safetensors_text(
+        R"({"__metadata__":)" + value + R"(,"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
+        1));
+    ASSERT_TRUE(header.ok()) << value << header.status().message();
+    EXPECT_EQ(header->tensors.size(), 1u);
+  }
+}
+
+TEST(SafetensorsTest, AWrongFileIsToBeDownloadedAgain) {
+  const testing::TemporaryFolder folder;
+  const std::string entry = R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})";
+  for (const std::string& text :
+       {testing::safetensors_text(entry, 9), testing::safetensors_text("{]", 0),
+        testing::safetensors_text(entry, 1, 100'000'001),
+        testing::safetensors_text(R"({"a":{"dtype":"Q7","shape":[1],"data_offsets":[0,1]}})", 1)}) {
+    const auto file = SafetensorsFile::open(folder.write("m.safetensors", text));
+    ASSERT_FALSE(file.ok());
+    EXPECT_THAT(file.status().message(), HasSubstr("m.safetensors: "));
+    EXPECT_THAT(file.status().message(), HasSubstr("download the file again"));
+  }
+}
+
 TEST(SafetensorsTest, SurvivesEveryPrefixOfAFile) {
   const std::string file = testing::safetensors_text(
       R"({"__metadata__":{"f":"pt"},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 1);

@@ -43,7 +43,8 @@ Result<uint64_t> checked_size(const std::filesystem::path& path) {
   if (!exists) return cannot_open(path, ENOENT);
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) {
-    return data_loss(fmt::format("{} is not a regular file", path.string()));
+    return data_loss(
+        fmt::format("{} is not a plain file; put the model's file in its place", path.string()));
   }
   const uint64_t size = std::filesystem::file_size(path, error);
   if (error) return data_loss(fmt::format("{}: {}", path.string(), error.message()));

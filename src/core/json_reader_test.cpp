@@ -47,11 +47,14 @@ TEST(StrictJson, WritesWhatOnlyPythonReadsAsStandardJson) {
 
 TEST(StrictJson, NamesLineColumnAndWhatIsExpected) {
   constexpr std::string_view kCases[][2] = {
-      {"{\n  \"a\": 1,\n}", "line 2, column 9: a comma before '}'"},
+      {"{\n  \"a\": 1,\n}", "line 2, column 9: a comma before '}'; remove it"},
       {"{\n  \"a\": 1\n  \"b\": 2\n}", "line 3, column 3: '\"' where ',' or '}' is expected"},
       {"{\"a\": 'b'}", "line 1, column 7: ''' where a value is expected; JSON has double quotes"},
-      {"{a: 1}", "column 2: 'a' where a key in double quotes is expected"},
-      {"[1, 2", "column 6: the file ends where ',' or ']' is expected: truncated"},
+      {"{a: 1}",
+       "column 2: 'a' where a key in double quotes is expected; correct the line, or download"},
+      {"[1, 2",
+       "column 6: the file ends where ',' or ']' is expected: truncated, or not fully downloaded; "
+       "download it again"},
       {"{\"a\": True}", "JSON writes true, false and null"},
       {"{} // done", "JSON has no comments"},
       {"[01]", "a number that begins with 0"},

@@ -26,7 +26,7 @@ std::string hint_for(char c, std::string_view rest) {
   for (const std::string_view word : {"True", "False", "None"}) {
     if (rest.starts_with(word)) return "; JSON writes true, false and null";
   }
-  return "";
+  return "; correct the line, or download the file again";
 }
 
 class StrictJsonWriter {
@@ -92,7 +92,8 @@ class StrictJsonWriter {
     if (peek() != ',') return expected(fmt::format("',' or '{}'", closing));
     const size_t comma = position_++;
     skip_space();
-    if (peek() == closing) return at(comma).failure(fmt::format("a comma before '{}'", closing));
+    if (peek() == closing)
+      return at(comma).failure(fmt::format("a comma before '{}'; remove it", closing));
     expects_value = true;
     return open.back() == '{' ? key() : ok_status();
   }
@@ -271,7 +272,7 @@ class StrictJsonWriter {
     if (position_ >= text_.size()) {
       return failure(
           fmt::format("the file ends where {} is expected: truncated, or not fully "
-                      "downloaded",
+                      "downloaded; download it again",
                       what));
     }
     const char c = text_[position_];
