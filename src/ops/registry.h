@@ -48,7 +48,8 @@
 //     routed_moe_scaled     {x, router_logits, w13, w2, expert_scales}      top_k, normalize
 //     routed_moe_scored     {x, router_logits, w13, w2}                     top_k, normalize,
 //                                          sigmoid, groups, groups_kept, group_terms, scale;
-//                                          sum_epsilon (1e-20 where it is left out)
+//                                          sum_epsilon (1e-20 where it is left out);
+//                                          nearness (a sparsemixer's)
 //     routed_moe_corrected  {x, router_logits, w13, w2, correction}         the same
 //     all but the second: geglu (1: GELU for SiLU), bounded_swiglu (a limit), squared_relu (1: w13
 //     is [E, I, H], without gates), or neither

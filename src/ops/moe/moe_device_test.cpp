@@ -113,6 +113,24 @@ class MoeDeviceTest : public DeviceTest {
 
 HEDDLE_ON_EVERY_DEVICE(MoeDeviceTest);
 
+TEST_P(MoeDeviceTest, RoutesAsTheReferenceOfASparsemixer) {
+  const RouterScoring scoring{.score = RouterScore::kSparsemixer, .nearness = 0.3f};
+  for (const int64_t E : {2, 16, 67}) {
+    const Tensor logits = scaled_tensor({37, E}, DType::kF32, 5, 4.0f);
+    const Routed got = route(upload(logits).view(), 2, false, scoring);
+    const MoeRouteArgs args{
+        .logits = logits.view(), .experts = {}, .weights = {}, .scoring = scoring};
+    for (int64_t t = 0; t < 37; ++t) {
+      const RouteReference want = scored_route_reference(args, t, 2);
+      for (int64_t a = 0; a < 2; ++a) {
+        const auto i = static_cast<size_t>(a);
+        ASSERT_EQ(got.expert(t, a), want.experts[i]) << t << ", " << a;
+        EXPECT_NEAR(static_cast<double>(got.weight(t, a)), want.weights[i], 4e-6 * want.weights[i]);
+      }
+    }
+  }
+}
+
 TEST_P(MoeDeviceTest, RoutesAsTheReferenceForEveryScoring) {
   struct Case {
     int64_t E, A, groups, kept;

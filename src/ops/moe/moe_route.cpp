@@ -30,6 +30,13 @@ Status check_scoring(const char* op, const RouterScoring& scoring, const TensorV
     return invalid_argument(
         fmt::format("{}: sum_epsilon is {}, it must lie between 0 and 1", op, scoring.sum_epsilon));
   }
+  const bool mixes = scoring.score == RouterScore::kSparsemixer;
+  if (mixes && (G > 1 || correction.data != nullptr || !(scoring.nearness >= 0))) {
+    return invalid_argument(fmt::format(
+        "{}: sparsemixer with {} groups, {} correction and a nearness of {}; served are "
+        "one, none and a number from 0 on",
+        op, G, correction.data == nullptr ? "no" : "a", scoring.nearness));
+  }
   if (!std::isfinite(scoring.scale)) {
     return invalid_argument(
         fmt::format("{}: the scale is {}, it must be finite", op, scoring.scale));

@@ -9,6 +9,11 @@
 // its best), and the best `groups_kept` are kept. Sigmoid scores with a correction are those of
 // DeepSeek-AI, "DeepSeek-V3", arXiv:2412.19437, section 2.1.2; groups those of "DeepSeek-V2",
 // arXiv:2405.04434, section 2.1.3.
+//
+// Sparsemixer (Phi-3.5-MoE) ranks by the logits. The weight of a choice with logit z is its softmax
+// over itself and those of the experts not chosen before it whose logit l is near:
+//     (z - l) / max(|l|, z) <= nearness
+// Liu et al., "GRIN: GRadient-INformed MoE", arXiv:2409.12136.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +29,7 @@ inline constexpr int64_t kMaxExpertsPerToken = 64;
 // Scores are kept on the stack where they are not a plain softmax.
 inline constexpr int64_t kMaxScoredExperts = 1024;
 
-enum class RouterScore : uint8_t { kSoftmax, kSigmoid };
+enum class RouterScore : uint8_t { kSoftmax, kSigmoid, kSparsemixer };
 
 struct RouterScoring {
   RouterScore score = RouterScore::kSoftmax;
@@ -33,6 +38,7 @@ struct RouterScoring {
   int64_t group_terms = 1;
   float scale = 1.0f;
   float sum_epsilon = 1e-20f;  // the families' own guard against dividing by zero
+  float nearness = 0;          // of kSparsemixer
 
   friend bool operator==(const RouterScoring&, const RouterScoring&) = default;
 };

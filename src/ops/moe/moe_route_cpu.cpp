@@ -107,12 +107,27 @@ void route_token(const float* logits, int64_t E, int64_t A, bool renormalize, in
   }
 }
 
+// The sparsemixer's weight of choice `a`.
+float near_weight(const float* logits, int64_t E, const int32_t* chosen, int64_t a,
+                  float nearness) {
+  const float z = logits[chosen[a]];
+  float sum = 0;
+  for (int64_t e = 0; e < E; ++e) {
+    const float l = logits[e];
+    // 0 / 0 is near.
+    if ((z - l) / std::max(std::abs(l), z) > nearness) continue;
+    if (std::find(chosen, chosen + a, e) == chosen + a) sum += std::exp(l - z);
+  }
+  return 1 / sum;
+}
+
 // Computes every expert's score; `scores` has room for whole vectors.
 void score_experts(const float* logits, int64_t E, RouterScore score, float* scores) {
   const hn::ScalableTag<float> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   std::copy_n(logits, E, scores);
   std::fill_n(scores + E, lanes, -std::numeric_limits<float>::infinity());
+  if (score == RouterScore::kSparsemixer) return;
   if (score == RouterScore::kSigmoid) {
     for (int64_t e = 0; e < E; e += lanes) {
       hn::StoreU(math::Sigmoid(d, hn::LoadU(d, scores + e)), d, scores + e);
@@ -188,6 +203,10 @@ void route_scored_token(const float* logits, int64_t E, int64_t A, const MoeRout
   for (int64_t a = 0; a < A; ++a) sum += scores[best.ids()[a]];
   for (int64_t a = 0; a < A; ++a) {
     experts[a] = best.ids()[a];
+    if (scoring.score == RouterScore::kSparsemixer) {
+      weights[a] = near_weight(logits, E, best.ids(), a, scoring.nearness) * scoring.scale;
+      continue;
+    }
     const float weight = scores[best.ids()[a]];
     weights[a] = (args.renormalize ? weight / sum : weight) * scoring.scale;
   }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // experts[t] = the A best of E router scores; weights[t] = their softmax or sigmoid, perhaps
-// renormalised.
+// renormalised, or the sparsemixer's.
 // A block is one warp, which owns a token; a lane every 32nd expert.
 // Bytes: 4 * E a token; latency-bound: A rounds that depend on each other.
 // route_kernel for plain softmax scores (in registers up to 512 experts, searched beyond);
-// scored_route_kernel for sigmoid scores, corrections and groups (in registers).
+// scored_route_kernel for sigmoid scores, corrections, groups and the sparsemixer (in registers).
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/reduce.cuh"
 #include "ops/moe/choose_experts.cuh"
@@ -25,10 +25,11 @@ struct Params {
   int64_t T;
   int E, A;
   bool renormalize;
-  bool sigmoid;
+  RouterScore score;
   int num_groups, groups_kept, group_terms;
   float scale;
   float sum_epsilon;
+  float nearness;
 };
 
 // Router logits of token t.
@@ -81,10 +82,10 @@ struct OwnScores {
       const int e = lane + i * kWarp;
       scores[i] = e < p.E ? logits[e] : kLowest;
     }
-    if (p.sigmoid) {
+    if (p.score == RouterScore::kSigmoid) {
 #pragma unroll
       for (int i = 0; i < kMost; ++i) scores[i] = 1.0f / (1.0f + expf(-scores[i]));
-    } else {
+    } else if (p.score == RouterScore::kSoftmax) {
       float largest = kLowest;
 #pragma unroll
       for (int i = 0; i < kMost; ++i) largest = fmaxf(largest, scores[i]);
@@ -106,6 +107,19 @@ struct OwnScores {
     }
   }
 };
+
+// The sparsemixer's weight of choice `a`.
+__device__ inline float near_weight(const Params& p, const float* logits, const int32_t* chosen,
+                                    int a) {
+  const float z = logits[chosen[a]];
+  float sum = 0;
+  for (int e = 0; e < p.E; ++e) {
+    bool is_left = !((z - logits[e]) / fmaxf(fabsf(logits[e]), z) > p.nearness);  // 0 / 0 is near
+    for (int i = 0; i < a; ++i) is_left &= chosen[i] != e;
+    if (is_left) sum += expf(logits[e] - z);
+  }
+  return 1.0f / sum;
+}
 
 // Any scoring, at most 32 * kPerLane experts: a warp routes a token, with its scores in shared
 // memory and its ranks in registers, as route_kernel has them.
@@ -175,6 +189,12 @@ __global__ void __launch_bounds__(kWarp) scored_route_kernel(const __grid_consta
     }
     __syncwarp();
     for (int a = lane; a < p.A; a += kWarp) {
+      if (p.score == RouterScore::kSparsemixer) {
+        p.weights[t * p.weights_stride + a] =
+            near_weight(p, scores, p.experts + t * p.experts_stride, a) * p.scale *
+            scale_of(p, p.experts[t * p.experts_stride + a]);
+        continue;
+      }
       const float weight = chosen[a];
       p.weights[t * p.weights_stride + a] = (p.renormalize ? weight / sum : weight) * p.scale *
                                             scale_of(p, p.experts[t * p.experts_stride + a]);
@@ -199,12 +219,13 @@ Status moe_route_cuda(CudaContext& context, const MoeRouteArgs& args) {
                       .E = static_cast<int>(args.logits.shape[1]),
                       .A = static_cast<int>(args.experts.shape[1]),
                       .renormalize = args.renormalize,
-                      .sigmoid = scoring.score == RouterScore::kSigmoid,
+                      .score = scoring.score,
                       .num_groups = static_cast<int>(scoring.num_groups),
                       .groups_kept = static_cast<int>(scoring.groups_kept),
                       .group_terms = static_cast<int>(scoring.group_terms),
                       .scale = scoring.scale,
-                      .sum_epsilon = scoring.sum_epsilon};
+                      .sum_epsilon = scoring.sum_epsilon,
+                      .nearness = scoring.nearness};
   const auto run = [&](auto kernel) {
     return launch(context, "moe_route", kernel, grid_of(params.T), kWarp, params);
   };

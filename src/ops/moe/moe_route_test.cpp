@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <set>
+#include <tuple>
 #include <vector>
 
 #include <fmt/format.h>
@@ -217,6 +218,52 @@ TEST(MoeRouteTest, MatchesTheReferenceForEveryScoring) {
     }
   }
   hwy::SetSupportedTargetsForTest(0);
+}
+
+// Of the published code: ties, logits below zero and a first choice that is no longer there.
+TEST(MoeRouteTest, WeighsChoicesOfASparsemixerAmongTheNear) {
+  const Scored how{.correction = {},
+                   .scoring = {.score = RouterScore::kSparsemixer, .nearness = 0.02f},
+                   .renormalize = false};
+  const auto logistic = [](float x) { return 1 / (1 + std::exp(-x)); };
+  const float inf = std::numeric_limits<float>::infinity();
+  for (const auto& [row, experts, weights] :
+       std::vector<std::tuple<std::vector<float>, std::vector<int32_t>, std::vector<float>>>{
+           {{2, 1.99f, 1, -3}, {0, 1}, {0.50249998f, 1}},
+           {{0, 0, 0, 0}, {0, 1}, {1.0f / 4, 1.0f / 3}},
+           {{-5, -1.01f, -1, -1.02f},
+            {2, 1},
+            {1 / (1 + std::exp(-0.01f) + std::exp(-0.02f)), logistic(0.01f)}},
+           {{-3, 1, 2, -inf}, {2, 1}, {1, 1}},
+           {{std::nanf(""), 1, 2, 0}, {2, 1}, {NAN, NAN}}}) {
+    Routing got;
+    ASSERT_TRUE(route_scored(how, {row.data(), DType::kF32, {1, 4}}, 2, got).ok());
+    EXPECT_EQ(got.experts, experts);
+    for (size_t a = 0; a < 2; ++a) {
+      if (std::isnan(weights[a])) {
+        EXPECT_TRUE(std::isnan(got.weights[a]));
+      } else {
+        EXPECT_NEAR(got.weights[a], weights[a], 1e-6f) << row[0] << ", " << a;
+      }
+    }
+  }
+  GuardedTensor logits({300, 16}, DType::kF32, 3);
+  logits.randomize(7, 4.0f);
+  Scored far = how;
+  far.scoring.nearness = 0.4f;
+  Routing got, unused;
+  ASSERT_TRUE(route_scored(far, logits.view(), 2, got).ok());
+  for (int64_t t = 0; t < 300; ++t) {
+    const RouteReference want =
+        scored_route_reference(scored_args(far, logits.view(), 2, unused), t, 2);
+    for (size_t a = 0; a < 2; ++a) {
+      const auto i = static_cast<size_t>(t) * 2 + a;
+      ASSERT_EQ(got.experts[i], want.experts[a]) << t;
+      EXPECT_NEAR(got.weights[i], want.weights[a], 1e-6 * want.weights[a]) << t;
+    }
+  }
+  far.correction.assign(16, 0);
+  EXPECT_FALSE(route_scored(far, logits.view(), 2, got).ok());
 }
 
 TEST(MoeRouteTest, ScoredTokensHaveTheSameBitsInEveryBatch) {

@@ -2,6 +2,7 @@
 #include "ops/moe/routed_moe.h"
 
 #include <algorithm>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -179,12 +180,16 @@ Status infer_routed_moe_bias(std::span<const TensorMeta> inputs, const Attrs& at
 }
 
 RouterScoring scoring_of(const Attrs& attrs) {
-  return {.score = attrs.integer("sigmoid") != 0 ? RouterScore::kSigmoid : RouterScore::kSoftmax,
+  const RouterScore score =
+      attrs.integer("sigmoid") != 0 ? RouterScore::kSigmoid : RouterScore::kSoftmax;
+  const std::optional<double> nearness = attrs.find("nearness");
+  return {.score = nearness ? RouterScore::kSparsemixer : score,
           .num_groups = attrs.integer("groups"),
           .groups_kept = attrs.integer("groups_kept"),
           .group_terms = attrs.integer("group_terms"),
           .scale = static_cast<float>(attrs.real("scale")),
-          .sum_epsilon = static_cast<float>(attrs.find("sum_epsilon").value_or(1e-20))};
+          .sum_epsilon = static_cast<float>(attrs.find("sum_epsilon").value_or(1e-20)),
+          .nearness = static_cast<float>(nearness.value_or(0))};
 }
 
 Status infer_scored_moe(std::span<const TensorMeta> inputs, const Attrs& attrs,

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numbers>
 #include <numeric>
+#include <set>
 #include <vector>
 
 #include "ops/gemm/linear_reference.h"
@@ -48,8 +49,10 @@ inline RouteReference scored_route_reference(const MoeRouteArgs& args, int64_t t
   const auto size = static_cast<size_t>(E / scoring.num_groups);
   std::vector<double> p;
   for (int64_t e = 0; e < E; ++e) p.push_back(element_of(args.logits, t, e));
+  const bool mixes = scoring.score == RouterScore::kSparsemixer;
   if (scoring.score == RouterScore::kSigmoid) {
     for (double& value : p) value = 1.0 / (1.0 + std::exp(-value));
+  } else if (mixes) {  // ranked as they are
   } else {
     const double largest = *std::max_element(p.begin(), p.end());
     double total = 0;
@@ -86,7 +89,20 @@ inline RouteReference scored_route_reference(const MoeRouteArgs& args, int64_t t
     sum += p[static_cast<size_t>(e)];
     if (route.experts.size() == static_cast<size_t>(A)) break;
   }
+  std::set<int64_t> taken;
   for (const int64_t e : route.experts) {
+    if (mixes) {
+      const double z = p[static_cast<size_t>(e)];
+      double near = 0;
+      for (int64_t other = 0; other < E; ++other) {
+        const double l = p[static_cast<size_t>(other)];
+        if (taken.contains(other) || z - l > scoring.nearness * std::max(std::abs(l), z)) continue;
+        near += std::exp(l - z);
+      }
+      taken.insert(e);
+      route.weights.push_back(scoring.scale / near);
+      continue;
+    }
     route.weights.push_back(p[static_cast<size_t>(e)] / (args.renormalize ? sum : 1.0) *
                             static_cast<double>(scoring.scale));
   }
