@@ -196,6 +196,16 @@ std::vector<PublishedModel> published_models() {
        14'659'507'200,
        204800,
        0},
+      {"phi_3_5_moe",
+       "PhiMoEForCausalLM",
+       {32064, 4096, 32, 32, 8, 6400},
+       {{"attention_bias", true},
+        {"lm_head_bias", true},
+        {"num_local_experts", 16},
+        {"num_experts_per_tok", 2}},
+       41'873'153'344,
+       131072,
+       0},
       {"seed_oss_36b",
        "SeedOssForCausalLM",
        {155136, 5120, 64, 80, 8, 27648},
@@ -550,6 +560,28 @@ TEST(PlainFamilies, HaveAnotherTableOfLongRopeBeyondTheOriginalContext) {
   config["head_dim"] = 24;
   EXPECT_EQ(testing::refusal(config).message(),
             "long_factor is [1.5,2.2,2.9,3.6,4.3,5.0], not a list of 9 numbers");
+}
+
+// Beyond it programs disagree.
+TEST(PlainFamilies, ServeTheSparsemixersLongRopeWithinTheOriginalContext) {
+  const std::vector<double> ones(8, 1.0);
+  const auto parsed =
+      testing::parse(small_config("PhiMoEForCausalLM", {{"num_local_experts", 4},
+                                                        {"num_experts_per_tok", 2},
+                                                        {"max_position_embeddings", 256},
+                                                        {"original_max_position_embeddings", 64},
+                                                        {"rope_scaling",
+                                                         {{"type", "longrope"},
+                                                          {"short_mscale", 1.25},
+                                                          {"long_mscale", 1.5},
+                                                          {"long_factor", ones},
+                                                          {"short_factor", ones}}}}));
+  EXPECT_EQ(parsed.max_position_embeddings, 64);
+  EXPECT_THAT(parsed.notes,
+              ElementsAre(::testing::HasSubstr("the longest context is 64, not 256")));
+  EXPECT_EQ(checkpoint::short_rope_tokens(parsed.rope), 0);
+  EXPECT_EQ(checkpoint::inverse_frequencies(parsed.rope, parsed.head_dim).attention_factor, 1.25f);
+  EXPECT_EQ(parsed.moe->router->nearness, 0.02);
 }
 
 TEST(PlainFamilies, RotateThePartOfAHeadThatEitherKeyNames) {

@@ -45,6 +45,7 @@
   family(olmo3)                 \
   family(olmo_hybrid)           \
   family(phi3)                  \
+  family(phimoe)                \
   family(qwen2)                 \
   family(qwen2_moe)             \
   family(qwen3)                 \

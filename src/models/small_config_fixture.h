@@ -126,7 +126,7 @@ inline nlohmann::json small_of(std::string_view architecture) {
   if (const nlohmann::json mamba = small_mamba2(architecture); !mamba.is_null()) {
     return small_config(architecture, mamba);
   }
-  for (const char* local : {"GptOss", "Mixtral", "GraniteMoe", "MiniMax"}) {
+  for (const char* local : {"GptOss", "Mixtral", "GraniteMoe", "MiniMax", "Phimoe"}) {
     if (!architecture.starts_with(local)) continue;
     return small_config(architecture, {{"num_local_experts", 4}, {"num_experts_per_tok", 2}});
   }

@@ -136,9 +136,10 @@ INSTANTIATE_TEST_SUITE_P(
     PlainFamilies, SharedGoldenModel,
     ::testing::Combine(::testing::Values("mixtral", "seed_oss", "granite", "granitemoe", "smollm3",
                                          "olmo3", "exaone4", "ministral3", "phi3_sliding",
-                                         "minimax_m2", "phi3", "ernie4_5_moe", "glm4_moe", "gemma3",
-                                         "kimi_k25", "gemma4_dense", "gemma4_moe", "cohere2",
-                                         "nanochat", "mimo_v2_flash", "mistral4", "step3p7"),
+                                         "minimax_m2", "phi3", "phimoe", "ernie4_5_moe", "glm4_moe",
+                                         "gemma3", "kimi_k25", "gemma4_dense", "gemma4_moe",
+                                         "cohere2", "nanochat", "mimo_v2_flash", "mistral4",
+                                         "step3p7"),
                        ::testing::Bool()),
     [](const auto& golden) {
       return fmt::format("{}_{}", std::get<0>(golden.param),

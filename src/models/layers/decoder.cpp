@@ -118,7 +118,7 @@ class Decoder final : public Model {
                      .packing = checkpoint::Packing::kLookedUp});
     if (!config_.tie_word_embeddings) {
       add_linear_weights(specs, "lm_head", {{names.head, config_.vocab_size}}, config_.hidden_size,
-                         vocabulary_cut(config_.vocab_size));
+                         vocabulary_cut(config_.vocab_size), options_.head_bias);
     }
     add_norm_weights(specs, "norm", root + options_.hub_norm, config_.hidden_size, norms());
     if (options_.shared_inputs != nullptr) options_.shared_inputs->add_weights(specs, root);

@@ -36,6 +36,7 @@ struct DecoderOptions {
   std::vector<std::string> ignored_prefixes = {};  // hub tensors a plain pass has no use for
   std::vector<RopeTable> rope_tables = {};  // tables that layers refer to; empty: the config's
   double embedding_scale = 1;
+  bool head_bias = false;
   double logit_scale = 1;
   double logit_softcap = 0;  // c of c tanh(logit / c), after the scale; 0: none
   std::unique_ptr<const SharedInputs> shared_inputs = nullptr;

@@ -186,6 +186,7 @@ Value SparseMoe::routed(graph::GraphBuilder& g, Value x, Value scores) const {
                                     {"sum_epsilon", router.sum_epsilon}}) {
     attrs.set(name, value);
   }
+  if (router.nearness) attrs.set("nearness", *router.nearness);
   return expert_products(g, router.corrected ? "routed_moe_corrected" : "routed_moe_scored", x,
                          scores, correction, attrs);
 }
