@@ -92,6 +92,17 @@ TEST_F(EngineInspectionTest, APromptThatRanBeforeIsFoundInTheTree) {
   EXPECT_EQ(apart.reuse->matched_tokens, 0);
 }
 
+TEST_F(EngineInspectionTest, ALongPromptIsLookedForAmongThoseOfItsRotaryTable) {
+  EngineFixture::Options options;
+  options.limits.short_rope_tokens = 25;
+  EngineFixture fixture(options);
+  fixture.run(EngineFixture::request("a", 20, 2));
+  const Request longer = EngineFixture::request("a", 30, 2);
+  EXPECT_EQ(look(fixture, {.prompt = longer.prompt}).value().reuse->matched_tokens, 0);
+  fixture.run(longer);
+  EXPECT_EQ(look(fixture, {.prompt = longer.prompt}).value().reuse->matched_tokens, 30);
+}
+
 TEST_F(EngineInspectionTest, APausedEngineAnswers) {
   EngineFixture fixture;
   fixture.engine->pause(PauseMode::kInPlace, [](const Status&) {});
