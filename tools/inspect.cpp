@@ -19,10 +19,12 @@
 #include "models/registry.h"
 #include "options_engine.h"
 #include "output_file.h"
+#include "rank_report.h"
 #include "runner/load/cache_plan.h"
 #include "runner/load/number_formats.h"
 #include "runner/program/forward_pass.h"
 #include "runner/program/kv_storage.h"
+#include "runner/program/model_constants.h"
 #include "runner/step/pools.h"
 #include "subcommand.h"
 #include "table.h"
@@ -42,6 +44,8 @@ struct InspectOptions {
   bool tensors = false;
   bool graph = false;
   int64_t step_tokens = 512;
+  std::optional<int64_t> ranks;
+  bool exact = false;
   bool json = false;
 };
 
@@ -246,6 +250,40 @@ Status print_graph(const InspectOptions& options) {
   return {};
 }
 
+// The files of the weights; made up where the options say so or there are none.
+Result<std::unique_ptr<const checkpoint::WeightSource>> weights_to_share(
+    const InspectOptions& options) {
+  if (options.load_format != LoadFormat::kDummy) {
+    auto files = runner::open_weights(options.model_dir, /*dummy_weights=*/false);
+    const bool missing = !files.ok() && files.status().code() == StatusCode::kNotFound;
+    if (!missing || options.load_format == LoadFormat::kSafetensors) return files;
+    log_warning(files.status().message() + "; sizes are those of unquantised weights");
+  }
+  return runner::open_weights(options.model_dir, /*dummy_weights=*/true);
+}
+
+Status print_ranks(const InspectOptions& options) {
+  HEDDLE_ASSIGN_OR_RETURN(const auto config, models::load_config(options.model_dir));
+  for (const std::string& note : config.notes) log_warning(note);
+  const auto model = models::create_model(config);
+  HEDDLE_ASSIGN_OR_RETURN(const auto source, weights_to_share(options));
+  std::optional<DType> dtype =
+      options.exact ? std::optional(DType::kF32) : runner::dtype_of(options.dtype);
+  if (!dtype && source->names().empty()) dtype = config.dtype.value_or(DType::kBf16);
+  const auto report =
+      report_on_ranks(model->weight_specs(), *source,
+                      {.dtype = dtype,
+                       .ignored_prefixes = model->ignored_prefixes(),
+                       .quantization = config.quantization ? &*config.quantization : nullptr},
+                      {.count = *options.ranks, .exact = options.exact});
+  if (!report.ok()) {
+    return report.status().with_context(
+        fmt::format("--tp {} of {}", *options.ranks, options.model_dir));
+  }
+  fmt::print("{}", options.json ? to_json(*report).dump(2) + "\n" : to_text(*report));
+  return {};
+}
+
 Status print_tokens(const InspectOptions& options) {
   HEDDLE_ASSIGN_OR_RETURN(const auto tokenizer, tokenizer::load_tokenizer(options.model_dir));
   HEDDLE_ASSIGN_OR_RETURN(const auto ids, tokenizer->encode(*options.tokenize, {}));
@@ -271,6 +309,8 @@ int inspect(const InspectOptions& options) {
     status = print_graph(options);
   } else if (options.tensors) {
     status = print_tensors(options);
+  } else if (options.ranks) {
+    status = print_ranks(options);
   } else {
     status = print_summary(options);
   }
@@ -283,6 +323,7 @@ std::function<int()> declare_inspect(Options& options) {
       "heddle inspect models/heddle-tiny\n"
       "heddle inspect models/heddle-tiny --graph\n"
       "heddle inspect models/heddle-tiny --tokenize \"Tell me a story.\"\n"
+      "heddle inspect models/heddle-tiny --tp 2\n"
       "heddle inspect FOLDER_WITH_ONLY_A_CONFIG\n"
       "\n"
       "The summary reads config.json, and of a quantised checkpoint how large its tensors are;\n"
@@ -301,12 +342,20 @@ std::function<int()> declare_inspect(Options& options) {
   options.value("--step-tokens", &settings->step_tokens, ranges::kStepTokens,
                 "Largest step the graph is planned for");
   options.value("--tokenize", &settings->tokenize, "Print the token ids of a text");
+  options.value("--tp,--tp-size,--tensor-parallel-size", &settings->ranks, ranges::kRanks,
+                "Print how so many ranks would share the weights: slices, bytes, legal numbers");
+  options.flag("--exact", &settings->exact, "With --tp: as exact mode shares them, in float32");
   options.flag("--json", &settings->json, "Print as JSON; not the graph");
   options.excludes("--json", "--graph");
   options.excludes("--tokenize", "--graph");
   options.excludes("--tokenize", "--tensors");
   options.excludes("--graph", "--tensors");
   options.needs("--step-tokens", "--graph");
+  for (const char* other : {"--tensors", "--graph", "--tokenize", "--kv-cache-dtype"}) {
+    options.excludes("--tp", other);
+  }
+  options.needs("--exact", "--tp");
+  options.excludes("--exact", "--dtype");
   options.excludes("--load-format", "--tensors");
   options.excludes("--load-format", "--tokenize");
   for (const char* number_format : {"--dtype", "--kv-cache-dtype"}) {

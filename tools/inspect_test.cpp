@@ -147,6 +147,72 @@ TEST(Inspect, ListsTensors) {
   EXPECT_THAT(inspected({"--tensors"}), HasSubstr("model.embed_tokens.weight"));
 }
 
+TEST(Inspect, TellsHowRanksWouldShareTheWeights) {
+  const Json two = Json::parse(inspected({"--tp", "2", "--json"}));
+  EXPECT_EQ(two["legal"], Json({1, 2, 4}));
+  EXPECT_THAT(two["refused"]["8"].get<std::string>(), HasSubstr("which 8 ranks do not divide"));
+  const auto weight = [](const Json& report, const char* name) {
+    return *std::ranges::find(report["weights"], name, [](const Json& at) { return at["name"]; });
+  };
+  EXPECT_EQ(weight(two, "embed_tokens")["cut"], "whole");
+  EXPECT_EQ(weight(two, "lm_head")["shapes"], Json::parse("[[768, 256], [768, 256]]"));
+  EXPECT_EQ(weight(two, "layers.3.self_attn.o_proj")["cut"], "columns");
+  EXPECT_EQ(weight(two, "layers.3.self_attn.o_proj")["shapes"][1], Json({256, 256}));
+  EXPECT_EQ(weight(two, "layers.3.mlp.experts.w13")["cut"], "experts");
+  const Json one = Json::parse(inspected({"--tp", "1", "--json"}));
+  EXPECT_EQ(weight(one, "lm_head")["cut"], "whole");
+  // The table and the norms are on both.
+  const auto bytes = [](const Json& report) {
+    return report["rank_bytes"].get<std::vector<int64_t>>();
+  };
+  EXPECT_EQ(bytes(two)[0], bytes(two)[1]);
+  EXPECT_GT(2 * bytes(two)[0], bytes(one)[0] + 1536 * 256 * 2);
+  EXPECT_LT(2 * bytes(two)[0], bytes(one)[0] * 11 / 10 + 1536 * 256 * 2);
+
+  const Json exact = Json::parse(inspected({"--tp", "4", "--exact", "--json"}));
+  EXPECT_EQ(weight(exact, "layers.3.self_attn.o_proj")["cut"], "rows");
+  EXPECT_EQ(weight(exact, "layers.3.self_attn.qkv_proj")["cut"], "rows, some on several ranks");
+  EXPECT_THAT(inspected({"--tp-size", "4"}),
+              AllOf(HasSubstr("legal: 1, 2, 4 ranks\nnot 3: "), HasSubstr("MiB")));
+}
+
+// Files that are quantised take what they take in memory; without files, the config says it.
+TEST(Inspect, RanksShareFilesOfEveryKindOrNone) {
+  const checkpoint::testing::TemporaryFolder folder;
+  const fs::path output = folder.path() / "fp8";
+  ASSERT_TRUE(checkpoint::quantise_checkpoint({.source = testing::dense_model(),
+                                               .output = output,
+                                               .format = checkpoint::QuantisedFormat::kFp8Block})
+                  .ok());
+  const fs::path bare = folder.path() / "bare";
+  fs::create_directory(bare);
+  fs::copy_file(output / "config.json", bare / "config.json");
+  const auto bytes = [](const fs::path& model, const char* format) {
+    return Json::parse(
+        inspected({"--tp", "2", "--json", "--load-format", format}, model))["rank_bytes"][1];
+  };
+  EXPECT_LT(bytes(output, "auto"), bytes(bare, "auto"));
+  EXPECT_EQ(bytes(output, "dummy"), bytes(bare, "auto"));
+  fs::resize_file(output / "model.safetensors", 100);
+  EXPECT_NE(run_captured(kInspect, {output.string(), "--tp", "2"}).exit_code, 0);
+}
+
+TEST(Inspect, RanksThatDoNotDivideTheModelAreRefusedWithThoseThatDo) {
+  const std::string model = testing::repository_path("models/heddle-tiny").string();
+  for (const auto& [count, weight] : {std::pair("3", "layers.0."), {"6", ""}, {"8", ""}}) {
+    const Outcome outcome = run_captured(kInspect, {model, "--tp", count});
+    EXPECT_EQ(outcome.exit_code, kExitUsage);
+    EXPECT_THAT(outcome.errors,
+                AllOf(HasSubstr(std::string("--tp ") + count + " of " + model + ": "),
+                      HasSubstr(weight), HasSubstr("; legal: 1, 2, 4\n")));
+  }
+  for (const char* count : {"0", "9", "two"}) {
+    const Outcome outcome = run_captured(kInspect, {model, "--tp", count});
+    EXPECT_EQ(outcome.exit_code, kExitUsage);
+    EXPECT_THAT(outcome.errors, AllOf(HasSubstr("--tp"), HasSubstr(count)));
+  }
+}
+
 TEST(Inspect, PrintsTheGraphAndTokens) {
   EXPECT_THAT(inspected({"--graph", "--load-format", "dummy", "--step-tokens", "64"}),
               AllOf(HasSubstr("for T = 64,"), HasSubstr("-- segment 1 (split)\n"),
@@ -155,10 +221,16 @@ TEST(Inspect, PrintsTheGraphAndTokens) {
 }
 
 TEST(Inspect, AnOptionWithoutEffectIsAnError) {
-  const std::vector<std::vector<std::string>> cases = {
-      {"--load-format", "dummy", "--tensors"},   {"--step-tokens", "64"},
-      {"--tensors", "--dtype", "float32"},       {"--tokenize", "a", "--dtype", "float32"},
-      {"--tensors", "--kv-cache-dtype", "auto"}, {"--graph", "--json"}};
+  const std::vector<std::vector<std::string>> cases = {{"--load-format", "dummy", "--tensors"},
+                                                       {"--step-tokens", "64"},
+                                                       {"--tensors", "--dtype", "float32"},
+                                                       {"--tokenize", "a", "--dtype", "float32"},
+                                                       {"--tensors", "--kv-cache-dtype", "auto"},
+                                                       {"--graph", "--json"},
+                                                       {"--exact"},
+                                                       {"--tp", "2", "--kv-cache-dtype", "auto"},
+                                                       {"--tp", "2", "--tensors"},
+                                                       {"--tp", "2", "--graph"}};
   for (std::vector<std::string> arguments : cases) {
     const std::string option = arguments[0];
     arguments.insert(arguments.begin(), "FOLDER");

@@ -168,6 +168,9 @@ void explain_familiar(const CLI::App& app, const std::vector<std::string>& argum
         app.get_option_no_throw(inside) != app.get_option_no_throw(std::string(familiar->means))) {
       continue;  // a separate option
     }
+    const CLI::Option* const taken = app.get_option_no_throw(inside);
+    const bool is_own = taken != nullptr && !taken->get_group().empty();
+    if (familiar->kind != kSpelling && is_own) continue;
     fmt::print(stderr, "note: {}\n", note_on(*familiar));
   }
 }
