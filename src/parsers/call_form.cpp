@@ -337,16 +337,31 @@ Json parameter_form(const std::string& key, const Json& schema, const ToolParame
   if (type.is_unsaid()) return as_text(text_tag(key, any_text_form(), spelling));
   if (!type.may_be_string()) return json_tag(object);
   if (const auto values = values_of(schema, tool.parameters)) {
-    Json elements = Json::array();
+    // Where tags say whether a value is a text, others have a tag of their own.
+    const bool tags_say_type = spelling.before_text != spelling.before_json;
+    Json texts = Json::array();
+    Json others = Json::array();
     for (const Json& value : *values) {
-      if (const auto text = text_of_value(value, type)) elements.push_back(text_form(*text));
+      if (tags_say_type) {
+        const bool is_text = value.is_string();
+        (is_text ? texts : others)
+            .push_back(text_form(is_text ? value.get<std::string>() : dump_exact_json(value)));
+      } else if (const auto text = text_of_value(value, type)) {
+        texts.push_back(text_form(*text));
+      }
     }
-    if (elements.empty() && tool.is_strict && is_optional) return nullptr;
-    if (!elements.empty()) {
-      return as_text(
-          tag_form(std::string(spelling.before_key) + key + std::string(spelling.before_text),
-                   {{"type", "or"}, {"elements", std::move(elements)}}, spelling.after_json));
-    }
+    Json tags = Json::array();
+    const auto add_tag = [&](std::string_view before, Json& elements) {
+      if (elements.empty()) return;
+      tags.push_back(tag_form(std::string(spelling.before_key) + key + std::string(before),
+                              {{"type", "or"}, {"elements", std::move(elements)}},
+                              spelling.after_json));
+    };
+    add_tag(spelling.before_text, texts);
+    add_tag(spelling.before_json, others);
+    if (tags.empty() && tool.is_strict && is_optional) return nullptr;
+    if (tags.size() == 1) return as_text(std::move(tags.front()));
+    if (!tags.empty()) return as_text({{"type", "or"}, {"elements", std::move(tags)}});
   }
   if (type.is_string() || !(type.may_be_number() || type.may_be_structure())) {
     return as_text(text_tag(key, any_text_form(), spelling));

@@ -380,8 +380,8 @@ TEST_F(ForcedCallsTest, ArgumentsBetweenTagsHaveTheTypesThatTheParserReads) {
   EXPECT_THAT(error_of(reply)["message"].get<std::string>(), HasSubstr("not"));
 }
 
-// The parser reads what stands between the tags as text where a text is possible: a listed 1 cannot
-// be written there.
+// The parser reads what stands between the tags as text where any text is possible. Beside listed
+// words a listed 1 is a number.
 TEST_F(ForcedCallsTest, ListedTextsBetweenTagsAreKeptToWhereverTheyAreListed) {
   const Json parameters = Json::parse(R"({"type": "object", "$defs": {
       "unit": {"type": "string", "enum": ["C", "F"]}, "also": {"$ref": "#/$defs/unit"}},
@@ -397,11 +397,16 @@ TEST_F(ForcedCallsTest, ListedTextsBetweenTagsAreKeptToWhereverTheyAreListed) {
         "j": {"$ref": "#/properties/a"},
         "k": {"anyOf": [{"enum": ["a"]}, {"type": "string"}]}}})");
   const std::tuple<const char*, std::vector<const char*>, std::vector<const char*>> kCases[] = {
-      {"a", {"C", "F"}, {"K", "", "CF"}}, {"b", {"F"}, {"K"}},
-      {"c", {"x", "y"}, {"z", "xy"}},     {"d", {"C", "null"}, {"K"}},
-      {"e", {"ab"}, {"abc", "b"}},        {"f", {"z"}, {"y"}},
-      {"g", {"b"}, {"a", "c"}},           {"h", {"a", "b"}, {"c", "1"}},
-      {"i", {"on"}, {"off", "true"}},     {"j", {"C"}, {"K"}},
+      {"a", {"C", "F"}, {"K", "", "CF"}},
+      {"b", {"F"}, {"K"}},
+      {"c", {"x", "y"}, {"z", "xy"}},
+      {"d", {"C", "null"}, {"K"}},
+      {"e", {"ab"}, {"abc", "b"}},
+      {"f", {"z"}, {"y"}},
+      {"g", {"b"}, {"a", "c"}},
+      {"h", {"a", "b", "1"}, {"c", "2"}},
+      {"i", {"on", "true"}, {"off", "false"}},
+      {"j", {"C"}, {"K"}},
       {"k", {"a", "any text"}, {}}};
   for (const ToolCallFormat format :
        {ToolCallFormat::kQwen3Coder, ToolCallFormat::kGlm, ToolCallFormat::kDeepseekV32}) {
@@ -416,11 +421,13 @@ TEST_F(ForcedCallsTest, ListedTextsBetweenTagsAreKeptToWhereverTheyAreListed) {
         case ToolCallFormat::kGlm:
           return "<tool_call>f\n<arg_key>" + name + "</arg_key>\n<arg_value>" + value +
                  "</arg_value>\n</tool_call>";
-        default:
+        default: {
+          const bool is_text = value != "1" && value != "true" && value != "null";
           return "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"f\">\n<｜DSML｜parameter "
                  "name=\"" +
-                 name + "\" string=\"true\">" + value +
+                 name + "\" string=\"" + (is_text ? "true" : "false") + "\">" + value +
                  "</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>";
+        }
       }
     };
     for (const bool is_strict : {true, false}) {
