@@ -1,21 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-# Unpacks the weights of models/heddle-tiny, which the repository holds compressed, wherever they are missing or older
-# than their archive. They are renamed into place when they are whole, so that an interrupted run leaves none half.
+# Unpacks the weights of models/heddle-tiny, which the repository holds compressed, where they are missing or older than
+# their archive. Each run unpacks into a folder of its own and renames whole files, so that interrupted and concurrent
+# runs leave none half.
 block()
   set(model ${CMAKE_CURRENT_SOURCE_DIR}/models/heddle-tiny)
   set(archive ${model}-weights.tar.xz)
   set(weights model-00001-of-00002.safetensors model-00002-of-00002.safetensors)
+  set(missing OFF)
   foreach(name IN LISTS weights)
-    if(${archive} IS_NEWER_THAN ${model}/${name})  # or there is none
+    if(NOT EXISTS ${model}/${name} OR (EXISTS ${archive} AND ${archive} IS_NEWER_THAN ${model}/${name}))
       set(missing ON)
     endif()
   endforeach()
   if(missing)
+    string(RANDOM LENGTH 12 run)
+    set(folder ${model}/unpacked-${run})
     message(STATUS "Unpacking the weights of models/heddle-tiny")
-    file(ARCHIVE_EXTRACT INPUT ${archive} DESTINATION ${model}/unpacked TOUCH)
+    file(ARCHIVE_EXTRACT INPUT ${archive} DESTINATION ${folder} TOUCH)
     foreach(name IN LISTS weights)
-      file(RENAME ${model}/unpacked/${name} ${model}/${name})
+      file(RENAME ${folder}/${name} ${model}/${name})
     endforeach()
-    file(REMOVE_RECURSE ${model}/unpacked)
+    file(REMOVE_RECURSE ${folder})
   endif()
+  list(TRANSFORM weights PREPEND ${model}/ OUTPUT_VARIABLE paths)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${archive} ${paths})
 endblock()
