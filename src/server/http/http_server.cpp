@@ -214,8 +214,9 @@ class AsioHttpServer final : public HttpServer {
     if (!options_.socket_mode && !owner) return ok_status();
     const uint32_t mode = options_.socket_mode.value_or(kGroupMode);
     if (::chmod(path.c_str(), mode) != 0) {
-      return unavailable(
-          fmt::format("--socket-mode {:o}: {}: {}", mode, path, std::strerror(errno)));
+      return unavailable(fmt::format(
+          "{} {:o}: {}: {}", options_.socket_mode ? "--socket-mode" : "--socket-group, mode", mode,
+          path, std::strerror(errno)));
     }
     return ok_status();
   }

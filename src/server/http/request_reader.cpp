@@ -121,6 +121,7 @@ asio::awaitable<error_code> RequestReader::receive_head() {
     const size_t least_bytes = parsed_bytes + (incomplete ? buffer_.size() + 1 : 0);
     if (least_bytes > max_bytes) co_return make_error_code(http::error::header_limit);
     if (!incomplete) co_return error_code();
+    if (deadline_passed_) co_return make_error_code(asio::error::operation_aborted);
     const auto [failure, received] =
         co_await socket_.async_read_some(buffer_.prepare(kReadBytes), kAwaitRead);
     if (failure) co_return failure;
@@ -238,7 +239,7 @@ asio::awaitable<std::optional<ReadFailure>> RequestReader::read_body(uint64_t ma
   start_deadline(options_.body_timeout_seconds);
   error_code error;
   bool taken = true;
-  while (!error && taken && !parser_->is_done()) {
+  while (!error && taken && !deadline_passed_ && !parser_->is_done()) {
     error = co_await receive_body_part();
     std::string& body = parser_->get().body();
     if (lease == nullptr) {
@@ -254,8 +255,9 @@ asio::awaitable<std::optional<ReadFailure>> RequestReader::read_body(uint64_t ma
     co_return ReadFailure{503,
                           "The server keeps as many bytes of requests as it may. Retry later."};
   }
-  if (!error && is_folded_) co_return folded_header();
-  if (!error) co_return std::nullopt;
+  if (!error && parser_->is_done()) {
+    co_return is_folded_ ? std::optional(folded_header()) : std::nullopt;
+  }
   if (error == http::error::buffer_overflow) {
     co_return ReadFailure{
         431, fmt::format("The head of a chunk and the trailer may have at most {} bytes each.",
