@@ -50,15 +50,12 @@ class JpegReader {
   JpegReader(const JpegReader&) = delete;
   JpegReader& operator=(const JpegReader&) = delete;
 
-  ~JpegReader() {
-    if (created_) jpeg_destroy_decompress(&info_);
-  }
+  ~JpegReader() { jpeg_destroy_decompress(&info_); }  // does nothing where begin() made nothing
 
   // Reads up to the first scan and chooses how to decode.
   [[nodiscard]] bool begin() {
     return jump_.run([this] {
       jpeg_create_decompress(&info_);
-      created_ = true;
       info_.src = &source_;
       info_.progress = &progress_;
       info_.mem->max_memory_to_use = kMostJpegBytes;
@@ -154,10 +151,26 @@ class JpegReader {
   ErrorJump jump_;
   int64_t max_scans_;
   const StopCheck& stop_;
-  bool created_ = false;
   bool out_of_scans_ = false;
   bool out_of_memory_ = false;
 };
+
+// Why reading ended early.
+MediaError error_of(const JpegReader& reader, const DecodeOptions& options) {
+  if (reader.jump().stopped()) return {MediaFault::kCancelled, "decoding was stopped"};
+  if (reader.out_of_scans()) {
+    return {MediaFault::kTooExpensive,
+            fmt::format("the JPEG file has more than {} scans; save it as a baseline file",
+                        options.limits.max_scans)};
+  }
+  if (reader.out_of_memory()) {
+    return {
+        MediaFault::kTooExpensive,
+        fmt::format("decoding the JPEG file needs more than {} bytes; save it as a baseline file",
+                    kMostJpegBytes)};
+  }
+  return broken_jpeg(reader.jump().message());
+}
 
 bool is_frame_header(uint8_t marker) {
   return marker >= 0xC0 && marker <= 0xCF && marker != 0xC4 && marker != 0xC8 && marker != 0xCC;
@@ -214,26 +227,13 @@ MediaResult<ImageHeader> read_jpeg_header(std::span<const uint8_t> file) {
 MediaResult<Image> decode_jpeg(std::span<const uint8_t> file, const ImageHeader& header,
                                const DecodeOptions& options, const StopCheck& stop) {
   JpegReader reader(file, options.limits.max_scans, stop);
-  if (!reader.begin()) return broken_jpeg(reader.jump().message());
+  if (!reader.begin()) return error_of(reader, options);
   if (reader.size() != header.stored) return broken_jpeg("its header contradicts itself");
   Image image(header.stored);
   std::vector<uint8_t> cmyk(reader.is_cmyk() ? static_cast<size_t>(header.stored.width) * 4
                                              : size_t{0});
   if (reader.read_rows(image, cmyk.data())) return image;
-  if (reader.jump().stopped()) return MediaError{MediaFault::kCancelled, "decoding was stopped"};
-  if (reader.out_of_scans()) {
-    return MediaError{
-        MediaFault::kTooExpensive,
-        fmt::format("the JPEG file has more than {} scans; save it as a baseline file",
-                    options.limits.max_scans)};
-  }
-  if (reader.out_of_memory()) {
-    return MediaError{MediaFault::kTooExpensive,
-                      fmt::format("decoding the progressive JPEG file needs more than {} bytes; "
-                                  "save it as a baseline file",
-                                  kMostJpegBytes)};
-  }
-  return broken_jpeg(reader.jump().message());
+  return error_of(reader, options);
 }
 
 }  // namespace heddle::media

@@ -54,7 +54,8 @@ class MediaMemory {
   MediaMemory(const MediaMemory&) = delete;
   MediaMemory& operator=(const MediaMemory&) = delete;
 
-  // Waits until there is room. `stop` is asked when the wait begins and after each wake().
+  // Waits until there is room. `stop` is asked when the wait begins and after each wake(), under
+  // this object's lock: it must not call it.
   // Error: kTooExpensive if `bytes` is more than the budget, kCancelled.
   MediaResult<Share> acquire(int64_t bytes, const StopCheck& stop = {}) HEDDLE_EXCLUDES(mutex_);
 

@@ -31,6 +31,7 @@ MediaResult<PreparedPicture> prepare_picture(std::span<const uint8_t> file,
                     context.max_seconds)};
   }
   if (!image.ok()) return image.error();
+  if (stop && stop()) return MediaError{MediaFault::kCancelled, "the picture was stopped"};
   auto patches = context.processor.process(*image);
   if (!patches.ok()) return patches.error();
   const ImageSize size = image->size;
