@@ -5,8 +5,8 @@
 // lanes own a head, a lane an octet. wide_gated_norm_kernel: a block owns a head, a thread up to
 // four octets.
 // Bytes: x, z and y once: bandwidth-bound. Where rows and weights lie on 16 bytes and D is a
-// multiple of 8, octets where D / 8 is a power of two up to 32, wide ones up to 16,384; the first
-// kernel elsewhere.
+// multiple of 8, octets where D / 8 is a power of two up to 32, wide ones for D of 257 to 16,384;
+// the first kernel elsewhere.
 #include <algorithm>
 
 #include "ops/cuda/launch.cuh"
@@ -203,7 +203,7 @@ Status gated_rms_norm_cuda(CudaContext& context, const GatedRmsNormArgs& args) {
       return launch(context, name, gated_norm_octets_kernel<Scalar>,
                     grid_of(ceil_div(params.num_heads, kThreads / lanes)), kThreads, params);
     }
-    if (aligned && lanes <= kMostThreads * kMostHeld) {
+    if (aligned && lanes > kWarp && lanes <= kMostThreads * kMostHeld) {
       const int64_t threads = std::min<int64_t>(kMostThreads, ceil_div(lanes, kWarp) * kWarp);
       return launch(context, name,
                     lanes <= threads ? wide_gated_norm_kernel<Scalar, 1>

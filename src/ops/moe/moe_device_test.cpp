@@ -139,7 +139,7 @@ TEST_P(MoeDeviceTest, RoutesAsTheReferenceForEveryScoring) {
   constexpr int64_t kT = 37;
   for (const auto& [E, A, groups, kept] :
        {Case{1, 1, 1, 1}, Case{8, 3, 4, 2}, Case{15, 4, 3, 1}, Case{67, 64, 1, 1},
-        Case{160, 6, 8, 3}, Case{512, 10, 1, 1}}) {
+        Case{160, 6, 8, 3}, Case{512, 10, 1, 1}, Case{1024, 64, 32, 8}}) {
     for (int variant = 0; variant < 16; ++variant) {
       if (E / groups < 2 && (variant & 2) != 0) continue;
       SCOPED_TRACE(fmt::format("E = {}, A = {}, groups = {}, variant = {}", E, A, groups, variant));

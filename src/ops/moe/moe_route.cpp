@@ -44,9 +44,8 @@ Status check_scoring(const char* op, const RouterScoring& scoring, const TensorV
   const bool plain = scoring == RouterScoring{} && correction.data == nullptr;
   if (!plain && E > kMaxScoredExperts) {
     return invalid_argument(
-        fmt::format("{}: {} experts; with groups, sigmoids or corrections {} "
-                    "are served",
-                    op, E, kMaxScoredExperts));
+        fmt::format("{}: {} experts; where the router is not a plain softmax, {} are served", op, E,
+                    kMaxScoredExperts));
   }
   if (correction.data == nullptr) return {};
   Dim experts{"E", E};

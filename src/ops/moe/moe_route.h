@@ -38,7 +38,7 @@ struct RouterScoring {
   int64_t group_terms = 1;
   float scale = 1.0f;
   float sum_epsilon = 1e-20f;  // the families' own guard against dividing by zero
-  float nearness = 0;          // of kSparsemixer
+  float nearness = 0;          // kSparsemixer alone: the largest relative distance
 
   friend bool operator==(const RouterScoring&, const RouterScoring&) = default;
 };
@@ -47,7 +47,8 @@ struct MoeRouteArgs {
   TensorView logits;          // [T, E]  fp32; rows may be a column range
   MutableTensorView experts;  // [T, A]  int32, each row distinct ids in [0, E)
   MutableTensorView weights;  // [T, A]  fp32
-  bool renormalize = true;    // weights of a token sum to 1, before `scale`
+  // Weights of a token sum to 1, before `scale`; no effect on kSparsemixer.
+  bool renormalize = true;
   RouterScoring scoring = {};
   TensorView correction = {};     // [E] fp32, or without memory
   TensorView expert_scales = {};  // [E] fp32, or without memory
