@@ -164,7 +164,8 @@ std::vector<CachedFeeding> cached_feedings(const runner::ForwardPass& pass,
     }
     // Rows of the two tables of rotary frequencies are no use to each other.
     const int64_t short_tokens = checkpoint::short_rope_tokens(pass.config().rope);
-    if (num_tokens > short_tokens && shared + feeding.foreign_tokens <= short_tokens) {
+    const auto is_long = [&](int64_t length) { return short_tokens > 0 && length > short_tokens; };
+    if (is_long(num_tokens) != is_long(shared + feeding.foreign_tokens)) {
       feeding.reusable_tokens = 0;
     }
   }

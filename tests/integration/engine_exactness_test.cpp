@@ -28,8 +28,11 @@ struct LoggedAnswer {
   std::vector<TokenId> tokens;
   std::vector<float> logprobs;
   bool finished = false;
+  int64_t cached_tokens = 0;  // reused of the prompt
+  int64_t num_drafts = 0;     // that steps verified
 };
 
+// How an answer came about does not count.
 bool operator==(const LoggedAnswer& a, const LoggedAnswer& b) {
   return a.tokens == b.tokens && a.logprobs == b.logprobs && a.finished == b.finished;
 }
@@ -49,16 +52,16 @@ std::vector<std::vector<TokenId>> prompts() {
   return all;
 }
 
-// Answers to all prompts, one after the other or all at once.
+// Answers to `all` prompts, one after the other or all at once.
 std::vector<LoggedAnswer> answer_all(const std::filesystem::path& model, EngineOptions options,
-                                     bool together) {
+                                     bool together,
+                                     const std::vector<std::vector<TokenId>>& all = prompts()) {
   options.model_dir = model;
   options.exact = true;
   options.num_threads = 2;
   auto engine = Engine::create(options);
   EXPECT_TRUE(engine.ok()) << engine.status().to_string();
   if (!engine.ok()) return {};
-  const auto all = prompts();
   std::vector<LoggedAnswer> answers(all.size());
   testing::FinishCount finished;
   for (size_t i = 0; i < all.size(); ++i) {
@@ -74,6 +77,8 @@ std::vector<LoggedAnswer> answer_all(const std::filesystem::path& model, EngineO
         answers[i].logprobs.push_back(logprob.logprob);
       }
       if (!event.finish) return;
+      answers[i].cached_tokens = event.cached_tokens;
+      answers[i].num_drafts = event.drafts.accepted_tokens + event.drafts.rejected_tokens;
       answers[i].finished = event.finish->reason == FinishReason::kLength;
       finished.add();
     });
@@ -186,7 +191,7 @@ class LongRopeModel {
       "architectures": ["Phi3ForCausalLM"], "model_type": "phi3", "vocab_size": 320, "hidden_size": 64,
       "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
       "hidden_act": "silu", "rms_norm_eps": 1e-5, "eos_token_id": 2, "pad_token_id": 0, "tie_word_embeddings": false,
-      "max_position_embeddings": 512, "original_max_position_embeddings": 64, "rope_theta": 10000.0,
+      "max_position_embeddings": 512, "original_max_position_embeddings": 48, "rope_theta": 10000.0,
       "rope_scaling": {"type": "longrope", "short_factor": [1, 1, 1.1, 1.1, 1.2, 1.3, 1.4, 1.5],
                        "long_factor": [1.1, 1.4, 2, 3, 5, 9, 15, 30]}})";
     for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) {
@@ -209,7 +214,8 @@ class LongRopeModel {
   fs::path folder_;
 };
 
-// The prompts lie on both sides of the original context, and some answers go over it.
+// The prompts lie on both sides of the original context, and the answer to the one of 17 tokens
+// goes over it.
 TEST_P(EngineExactness, NorOfATextThatIsComputedAgainBeyondTheOriginalContext) {
   const LongRopeModel model;
   expect_the_same_bits_however_work_is_moved(model.folder(), KvCacheDtype::kAuto,
@@ -218,7 +224,34 @@ TEST_P(EngineExactness, NorOfATextThatIsComputedAgainBeyondTheOriginalContext) {
   const auto plain = answer_all(model.folder(), drafts, /*together=*/false);
   drafts.speculative.algorithm = DraftAlgorithm::kNgram;
   drafts.speculative.num_draft_tokens = 5;
-  EXPECT_EQ(answer_all(model.folder(), drafts, /*together=*/true), plain);
+  const auto drafted = answer_all(model.folder(), drafts, /*together=*/true);
+  EXPECT_EQ(drafted, plain);
+  EXPECT_GT(drafted[1].num_drafts, 0) << "no draft was verified on the way over the border";
+}
+
+// Prompts that continue an answer which went over the border find, each on its side, what that
+// answer left in the cache.
+TEST_P(EngineExactness, NorOfATextWhoseBeginningIsCachedOnEitherSideOfTheOriginalContext) {
+  const LongRopeModel model;
+  EngineOptions options{.load_format = LoadFormat::kDummy, .device = GetParam()};
+  const std::vector<TokenId> prompt = prompts()[1];
+  const auto first = answer_all(model.folder(), options, /*together=*/false, {prompt});
+  ASSERT_EQ(std::ssize(first), 1);
+  std::vector<std::vector<TokenId>> all = {prompt};
+  for (const int64_t kept : {20, 38}) {  // texts of 37 and 55 tokens
+    std::vector<TokenId> longer = prompt;
+    longer.insert(longer.end(), first[0].tokens.begin(), first[0].tokens.begin() + kept);
+    all.push_back(std::move(longer));
+  }
+  options.page_size = 1;
+  const auto cached = answer_all(model.folder(), options, /*together=*/false, all);
+  options.cache.enabled = false;
+  const auto cold = answer_all(model.folder(), options, /*together=*/false, all);
+  EXPECT_EQ(cached, cold);
+  for (const size_t i : {1, 2}) {
+    EXPECT_GT(cached[i].cached_tokens, 30) << i;
+    EXPECT_EQ(cold[i].cached_tokens, 0) << i;
+  }
 }
 
 TEST_P(EngineExactness, NorOfModelsWhoseLayersSlide) {

@@ -25,6 +25,7 @@ struct HandSequence {
   int32_t batch_slot = 0;
   std::span<const TokenId> new_tokens;
   bool feeds_drawn_token = false;
+  bool takes_long_rope = false;
   std::span<const TokenId> drafts;
   std::span<const int32_t> draft_parents;
   int64_t context_tokens = 0;
@@ -113,6 +114,7 @@ struct HandPlan {
                               .batch_slot = from.batch_slot,
                               .new_tokens = plan.add_tokens(from.new_tokens),
                               .feeds_drawn_token = from.feeds_drawn_token,
+                              .takes_long_rope = from.takes_long_rope,
                               .drafts = plan.add_tokens(from.drafts),
                               .draft_parents = plan.add_draft_parents(from.draft_parents),
                               .next_token = from.next_token,

@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "ops/rope/rope.h"
 #include "support/hand_plan.h"
 
 namespace heddle::runner {
@@ -247,6 +248,13 @@ TEST_F(ForwardBatchTest, LaysOutATreeOfDrafts) {
   EXPECT_TRUE(batched.has_tree);
   EXPECT_EQ(batched.state_after(0), 10);
   EXPECT_EQ(batched.state_after(4), 14);
+
+  plan.sequences[0].takes_long_rope = true;
+  ASSERT_TRUE(build(batch, plan, LogitRows::kSampled).ok());
+  constexpr int32_t kLong = ops::kLongRope;
+  EXPECT_THAT(batch.positions(),
+              ElementsAre(5 | kLong, 6 | kLong, 6 | kLong, 7 | kLong, 8 | kLong, 9));
+  plan.sequences[0].takes_long_rope = false;
 
   const std::vector<int32_t> chain = {-1, 0, 1, 2};
   plan.sequences[0].draft_parents = chain;
