@@ -22,7 +22,7 @@ using nlohmann::ordered_json;
 constexpr ConfigReader::IntegerRange kRanks{1, 65536};
 constexpr ConfigReader::NumberRange kAlphas{-1e9, 1e9};
 
-// A key that says more than plain LoRA, unless it is off.
+// A key of the configuration that asks for more than plain LoRA. Its "off" values are accepted.
 struct RefusedKey {
   std::string_view key;
   std::string_view what;
@@ -48,7 +48,8 @@ constexpr RefusedKey kRefusedKeys[] = {
     {"monteclora_config", "MonteCLoRA is not merged"},
 };
 
-// These change the base itself, so that no sum with the original base gives the trained model.
+// These initialisations change the base weights, so adding the update to the original base does not
+// give the trained model.
 constexpr std::string_view kInitialisations[] = {"pissa", "olora", "corda", "loftq", "lora_ga"};
 
 void refuse_other_kinds(ConfigReader& reader) {
@@ -80,7 +81,7 @@ void refuse_other_kinds(ConfigReader& reader) {
   }
 }
 
-// Keys of adapters that only heddle merge computes.
+// Records keys of adapters that heddle merge supports and serving does not.
 void note_merged_kinds(ConfigReader& reader) {
   constexpr std::string_view kRemedy =
       "can only be merged into the model: heddle merge MODEL ADAPTER OUT_DIR";
@@ -92,7 +93,7 @@ void note_merged_kinds(ConfigReader& reader) {
   }
 }
 
-// Keys of later versions that switch something on.
+// Refuses unknown keys "use_..." that are true: a later PEFT version may compute differently.
 void refuse_unknown_switches(const json& document, ConfigReader& reader) {
   for (const auto& [key, value] : document.items()) {
     if (key.starts_with("use_") && value.is_boolean() && value.get<bool>() &&
@@ -102,7 +103,7 @@ void refuse_unknown_switches(const json& document, ConfigReader& reader) {
   }
 }
 
-// A list is of the embedding; an object has a list for each module.
+// Reads a list, which is for the embedding, or an object with one list for each module.
 std::vector<std::pair<std::string, std::vector<int64_t>>> read_trained_tokens(
     ConfigReader& reader) {
   constexpr std::string_view kKey = "trainable_token_indices";
@@ -117,8 +118,8 @@ std::vector<std::pair<std::string, std::vector<int64_t>>> read_trained_tokens(
   return tokens;
 }
 
-// {"expression": number} in the file's order. An expression matches the end of a path that begins
-// behind a dot, or all of it.
+// Reads {"expression": number} in the file's order. An expression matches either the whole path or
+// an end of it that follows a dot.
 Result<std::vector<std::pair<ModulePattern, double>>> read_patterns(const ordered_json& document,
                                                                     const std::string& key,
                                                                     bool of_ranks) {
@@ -149,8 +150,8 @@ bool ends_with_path(std::string_view path, std::string_view end) {
          (path.size() == end.size() || path[path.size() - end.size() - 1] == '.');
 }
 
-// PEFT's index of a module's layer: the last number between dots that is neither the first nor the
-// last part; with `patterns`, one behind such a part.
+// Returns the layer index that PEFT finds in a module's path: the last dot-separated number that is
+// neither the first nor the last part of the path. With `patterns`, it must follow one of them.
 std::optional<int64_t> layer_of(std::string_view path, const std::vector<std::string>& patterns) {
   size_t end = path.rfind('.');
   while (end != std::string_view::npos && end > 0) {
@@ -240,7 +241,7 @@ AdapterScaling AdapterConfig::scaling(std::string_view path) const {
 }
 
 std::vector<std::string> AdapterConfig::parameters_of(std::string_view module) const {
-  // Parameters of experts in the order in which their modules declare them.
+  // The order in which the modules of experts declare their parameters.
   constexpr std::string_view kOrder[] = {"gate_up_proj", "gate_proj", "up_proj", "down_proj"};
   std::vector<std::string> found;
   for (const std::string& target : parameters_) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// AdapterConfig: the adapter_config.json of a LoRA adapter as PEFT writes it, as checked values.
+// AdapterConfig: the checked values of a LoRA adapter's adapter_config.json, as PEFT writes it.
 //
-// An adapter adds s B A to the weight W [N, K] of some modules of its base. A [r, K] and B [N, r]
-// are the adapter's, s = lora_alpha / r, or lora_alpha / sqrt(r) with use_rslora (Kalajdzievski,
-// arXiv:2312.03732). LoRA: Hu et al., arXiv:2106.09685.
+// An adapter adds s B A to the weight W [N, K] of some modules of its base model. It stores
+// A [r, K] and B [N, r]. The scale s is lora_alpha / r, or lora_alpha / sqrt(r) with use_rslora
+// (Kalajdzievski, arXiv:2312.03732). LoRA: Hu et al., arXiv:2106.09685.
 //
-// Modules have PEFT's paths without its prefix: "model.layers.0.self_attn.q_proj". A stacked
-// parameter of a module, as experts are stored, has the module's path and its own name:
-// "model.layers.0.mlp.experts.gate_up_proj".
+// Modules are named by PEFT's paths without PEFT's prefix: "model.layers.0.self_attn.q_proj". A
+// stacked parameter, the form in which experts are stored, is named by the path of its module and
+// the parameter's own name: "model.layers.0.mlp.experts.gate_up_proj".
 //
 // Threading: values; immutable.
 #pragma once
@@ -32,35 +32,38 @@ struct AdapterScaling {
 
 class AdapterConfig {
  public:
-  // Error: kDataLoss for a text that is no JSON object; kInvalidArgument for a wrong value;
+  // Error: kDataLoss if the text is not a JSON object; kInvalidArgument for a wrong value;
   // kUnimplemented, naming key and value, for kinds of adapters that cannot be merged.
   static Result<AdapterConfig> parse(std::string_view json_text);
 
-  // As rank_pattern and alpha_pattern say, whose first matching key counts.
+  // The rank and scale of the module or parameter at `path`. rank_pattern and alpha_pattern
+  // override the defaults; the first key that matches is used.
   [[nodiscard]] AdapterScaling scaling(std::string_view path) const;
 
-  // The parameters that target_parameters names of `module`, in the order in which PEFT wraps
-  // them: the first one is innermost.
+  // The parameters of `module` that target_parameters names, in the order in which PEFT wraps them:
+  // the first one is innermost.
   [[nodiscard]] std::vector<std::string> parameters_of(std::string_view module) const;
 
-  // Whether target_modules names the module, and neither exclude_modules nor layers_to_transform
-  // leaves it out.
+  // Whether target_modules selects the module and neither exclude_modules nor layers_to_transform
+  // rules it out.
   [[nodiscard]] bool targets(std::string_view module) const;
 
-  // The modules that target_modules lists; empty where it is an expression.
+  // The modules that target_modules lists; empty if it is a regular expression.
   [[nodiscard]] const std::vector<std::string>& listed_targets() const { return targets_.names; }
 
-  // OK for plain LoRA on linear modules; kUnimplemented, naming key and value, for what can only be
-  // merged: DoRA, modules that are saved whole, biases, new embeddings of tokens.
+  // OK for plain LoRA on linear modules. Otherwise kUnimplemented, naming key and value, because
+  // the adapter can only be merged: DoRA, modules that are saved whole, biases, new token
+  // embeddings.
   [[nodiscard]] const Status& check_plain() const { return plain_; }
 
-  // The tokens whose rows in the embedding `module` are replaced.
+  // The tokens whose rows of the embedding `module` the adapter replaces.
   [[nodiscard]] std::vector<int64_t> trained_tokens(std::string_view module) const;
 
-  [[nodiscard]] const std::string& base_model() const { return base_model_; }  // or empty
+  // empty if the file names none
+  [[nodiscard]] const std::string& base_model() const { return base_model_; }
 
  private:
-  // A list of names, each of which stands for all paths that end so, or one regular expression.
+  // A list of names, each of which selects all paths that end with it, or one regular expression.
   struct Selection {
     std::vector<std::string> names;
     std::optional<ModulePattern> pattern;
@@ -73,7 +76,8 @@ class AdapterConfig {
   static Result<Selection> read_selection(class ConfigReader& reader, std::string_view key);
 
   Status plain_;
-  std::vector<std::pair<std::string, std::vector<int64_t>>> trained_tokens_;  // by module
+  // (module, its tokens)
+  std::vector<std::pair<std::string, std::vector<int64_t>>> trained_tokens_;
   std::string base_model_;
   int64_t rank_ = 0;
   double alpha_ = 0;
@@ -84,7 +88,7 @@ class AdapterConfig {
   Selection targets_;
   Selection excluded_;
   std::vector<std::string> parameters_;
-  std::vector<int64_t> layers_;  // empty: all
+  std::vector<int64_t> layers_;  // empty: all layers
   std::vector<std::string> layers_patterns_;
 };
 

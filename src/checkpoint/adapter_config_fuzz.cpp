@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any text as adapter_config.json, its expressions matched with modules' paths.
+// Fuzzes AdapterConfig: parses any text as adapter_config.json and matches its expressions with
+// module paths.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

@@ -27,9 +27,9 @@ TEST(AdapterConfig, ScalesByRankAndPatterns) {
   EXPECT_EQ(plain.scaling(kQ).scale, 0.5);
   EXPECT_EQ(adapter_config(R"({"r": 16, "lora_alpha": 8, "use_rslora": true})").scaling(kQ).scale,
             2);
-  EXPECT_EQ(adapter_config("{}").scaling(kQ).scale, 1);  // PEFT's defaults are 8 and 8
+  EXPECT_EQ(adapter_config("{}").scaling(kQ).scale, 1);  // PEFT's default rank and alpha are both 8
 
-  // The first key that matches the end of the path counts, in the file's order.
+  // Keys are tried in the file's order; the first that matches the end of the path is used.
   const AdapterConfig patterns = adapter_config(R"({"r": 8, "lora_alpha": 16,
     "rank_pattern": {"z_proj": 3, "layers\\.1\\..*q_proj": 4, "q_proj": 2, "proj": 1},
     "alpha_pattern": {"^model.layers.0.self_attn.q_proj": 12, "_proj": 5}})");

@@ -27,7 +27,7 @@ constexpr std::string_view kConfigName = "adapter_config.json";
 constexpr std::string_view kTensorsName = "adapter_model.safetensors";
 constexpr std::string_view kWrapper = ".base_layer";
 
-// The parts of a tensor's name.
+// A tensor's name, split into its parts.
 struct TensorName {
   enum class Role : uint8_t { kA, kB, kEmbeddingA, kEmbeddingB, kMagnitude, kWhole };
 
@@ -35,18 +35,18 @@ struct TensorName {
   AdapterTensor::Kind kind = AdapterTensor::Kind::kReplacement;
   std::string module;
   std::string parameter;
-  int64_t depth = 0;  // of its wrapper
+  int64_t depth = 0;  // number of wrappers around its own; 0 is the outermost
 };
 
 struct NameEnding {
-  std::string_view marker;  // the module's path is before it
+  std::string_view marker;  // follows the module's path
   std::string_view parameter;
   TensorName::Role role;
   AdapterTensor::Kind kind = AdapterTensor::Kind::kReplacement;
 };
 
-// The first that fits counts. Before the parameter there may be the adapter's name, which older
-// versions write: "lora_A.default.weight".
+// The first ending that matches is used. Older versions of PEFT write the adapter's name before the
+// parameter: "lora_A.default.weight".
 constexpr NameEnding kEndings[] = {
     {".lora_A", ".weight", TensorName::Role::kA},
     {".lora_B", ".weight", TensorName::Role::kB},
@@ -65,7 +65,7 @@ constexpr NameEnding kEndings[] = {
     {"", ".bias", TensorName::Role::kWhole},
 };
 
-// The module's path, where the name ends so.
+// The module's path if the name has this ending.
 std::optional<std::string_view> before_ending(std::string_view name, const NameEnding& ending) {
   if (ending.marker.empty()) {
     if (!name.ends_with(ending.parameter)) return std::nullopt;
@@ -188,7 +188,8 @@ Status AdapterFiles::collect() {
     bool of_embedding = false;
   };
 
-  std::map<std::pair<std::string, int64_t>, Parts> modules;  // by module and negated depth
+  // The keys are (module, -depth), so that the innermost wrapper of a module comes first.
+  std::map<std::pair<std::string, int64_t>, Parts> modules;
   for (const TensorEntry& entry : file_.tensors()) {
     HEDDLE_ASSIGN_OR_RETURN(TensorName name, parse_tensor_name(entry.name));
     const bool is_whole = name.role == TensorName::Role::kWhole;

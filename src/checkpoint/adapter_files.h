@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// AdapterFiles: the folder of a LoRA adapter, adapter_config.json and adapter_model.safetensors, as
-// PEFT's save_pretrained() writes it. Every tensor is checked and belongs to one update of a
-// module; placed_adapters.h finds the tensors of a base that they change.
+// AdapterFiles: the folder of a LoRA adapter, with adapter_config.json and
+// adapter_model.safetensors, as PEFT's save_pretrained() writes it. Every tensor is checked and
+// assigned to a module. placed_adapters.h finds the tensors of the base that they change.
 //
 // Threading: thread-compatible.
 #pragma once
@@ -20,24 +20,30 @@
 
 namespace heddle::checkpoint {
 
-// The matrices of one wrapped module. PEFT nests the wrappers of a module's stacked parameters.
+// The low-rank matrices of one wrapper. PEFT wraps a module once for each of its stacked
+// parameters, one wrapper inside another.
 struct AdapterUpdate {
   std::string module;         // as AdapterConfig spells it
-  int64_t depth = 0;          // wrappers around this one: 0 is the outermost
-  bool of_embedding = false;  // its weight [V, H] gets s (B A)^T
-  TensorView a;               // [r, K]; of stacked parameters [E * r, K], expert by expert; [r, V]
-  TensorView b;               // [N, r]; of stacked parameters [N, r * E], column j * E + e; [H, r]
-  // [N], of DoRA (Liu et al., arXiv:2402.09353): row n is scaled to the length magnitude[n].
+  int64_t depth = 0;          // number of wrappers around this one; 0 is the outermost
+  bool of_embedding = false;  // the embedding's weight [V, H] changes by s (B A)^T
+  // [r, K] for a linear weight; [E * r, K], expert after expert, for E stacked experts; [r, V] for
+  // an embedding.
+  TensorView a;
+  // [N, r] for a linear weight; [N, r * E] with column j * E + e for rank index j of expert e;
+  // [H, r] for an embedding.
+  TensorView b;
+  // DoRA only (Liu et al., arXiv:2402.09353), [N]: row n of the changed weight is scaled to the
+  // length magnitude[n].
   std::optional<TensorView> magnitude = std::nullopt;
 };
 
-// A tensor of the adapter that is used whole.
+// A tensor of the adapter that is not a low-rank factor.
 struct AdapterTensor {
   enum class Kind : uint8_t {
-    kSavedBase,    // equal to the base's: PEFT saves it with a wrapped LM head or embedding
-    kReplacement,  // instead of the base's
-    kAddedBias,    // [N]: the base's bias plus s times this
-    kTokenRows,    // [tokens, H]: rows of an embedding, AdapterConfig::trained_tokens()
+    kSavedBase,    // must equal the base's: PEFT saves it with a wrapped LM head or embedding
+    kReplacement,  // replaces the base's tensor
+    kAddedBias,    // [N]: s times this is added to the base's bias
+    kTokenRows,    // [tokens, H]: replaces rows of an embedding, AdapterConfig::trained_tokens()
   };
 
   Kind kind = Kind::kSavedBase;
@@ -49,9 +55,10 @@ struct AdapterTensor {
 class AdapterFiles {
  public:
   // Error: kNotFound for a folder without an adapter; kUnimplemented, naming tensor or key, for
-  // kinds of adapters that cannot be merged; kInvalidArgument for A without B, shapes that do not
-  // multiply and numbers that are not finite; otherwise as SafetensorsFile::open() and
-  // AdapterConfig::parse(). All begin with the file's name. Cost: reads every number once.
+  // kinds of adapters that cannot be merged; kInvalidArgument for A without B, for shapes that do
+  // not match, and for numbers that are not finite; otherwise the errors of SafetensorsFile::open()
+  // and AdapterConfig::parse(). All messages begin with the file's name. Cost: reads every number
+  // once.
   static Result<AdapterFiles> open(const std::filesystem::path& folder);
 
   [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
@@ -63,11 +70,11 @@ class AdapterFiles {
 
   [[nodiscard]] const std::vector<AdapterTensor>& tensors() const { return tensors_; }
 
-  // OK for plain LoRA on linear modules. Error: kUnimplemented, naming key or tensor, for what can
-  // only be merged into the model.
+  // OK for plain LoRA on linear modules. Error: kUnimplemented, naming key or tensor, for adapters
+  // that can only be merged into the model.
   [[nodiscard]] Status check_plain() const;
 
-  // Where the configuration and the tensors disagree, as sentences.
+  // One sentence for each disagreement between the configuration and the tensors.
   [[nodiscard]] std::vector<std::string> notes() const;
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// write_adapter(): a LoRA adapter's folder as PEFT writes it, with made numbers.
+// write_adapter(): writes a LoRA adapter's folder in PEFT's form, with invented numbers.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,8 @@
 
 namespace heddle::checkpoint::testing {
 
-// Numbers of [-1, 1) that depend on the seed alone and are no round binary fractions.
+// Numbers in [-1, 1) that depend only on the seed and are not short binary fractions, so that sums
+// are rounded.
 inline Tensor uneven(const Shape& shape, uint32_t seed) {
   Tensor tensor(shape, DType::kF32);
   uint32_t state = seed * 2654435761u + 1;
@@ -35,7 +36,7 @@ inline void write_tensors(const std::filesystem::path& path, const NamedTensors&
   HEDDLE_CHECK(write_safetensors(path, named).ok());
 }
 
-// Names get PEFT's prefix.
+// Adds PEFT's prefix to the names of the tensors.
 inline std::filesystem::path write_adapter(const std::filesystem::path& folder,
                                            std::string_view config, const NamedTensors& tensors) {
   std::filesystem::create_directories(folder);

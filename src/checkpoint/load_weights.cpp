@@ -92,7 +92,7 @@ class WeightLoader {
         dtype_(options.dtype),
         modules_(source, options.quantization, options.device != nullptr) {}
 
-  // Finds every weight and a place for it.
+  // Finds every weight in the source and plans where in memory it goes.
   Status plan() {
     if (options_.dtype && !is_convertible(*options_.dtype)) {
       return invalid_argument(

@@ -66,8 +66,9 @@ Result<LoadedWeights> load_weights(std::unique_ptr<const WeightSource> source,
                                    std::span<const WeightSpec> specs,
                                    const LoadOptions& options = {});
 
-// The bytes of memory that load_weights() would fill, without reading a weight: what lies in place
-// in mapped files is not among them. Error: as load_weights(), but for memory and values.
+// The bytes of memory that load_weights() would allocate. Weights used directly from mapped files
+// are not counted. Reads no weight. Error: those of load_weights() that do not concern memory or
+// values.
 Result<int64_t> bytes_to_load(const WeightSource& source, std::span<const WeightSpec> specs,
                               const LoadOptions& options);
 

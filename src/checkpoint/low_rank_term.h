@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// LowRankTerm: one product of a low rank that is added to a stored tensor.
+// LowRankTerm: a product of two low-rank factors that is added to a stored tensor.
 //
 // Threading: values; add() may be called from any thread.
 #pragma once
@@ -9,10 +9,10 @@
 
 namespace heddle::checkpoint {
 
-// A low-rank addition to a grid of a stored tensor's elements: element (i, j) of the grid gets
+// The elements of a stored tensor that are changed form a grid. Element (i, j) of the grid grows by
 // scale * sum over r of outer[r, i] * inner[r, j].
 struct LowRankTerm {
-  // Element [r, i] lies at data[r * rank_step + i * step].
+  // Element [r, i] is data[r * rank_step + i * step].
   struct Factor {
     const float* data = nullptr;
     int64_t rank_step = 0;
@@ -25,12 +25,13 @@ struct LowRankTerm {
   double scale = 0;
   int64_t first_element = 0;
   int64_t outer_count = 0;
-  int64_t outer_step = 1;  // in elements of the tensor
+  int64_t outer_step = 1;  // distance in elements of the tensor
   int64_t inner_count = 0;
   int64_t inner_step = 1;
 
-  // Adds to `values`, which are the tensor's elements [first, first + count). `sums` is scratch of
-  // inner_count numbers. Sums are in double and do not depend on `first` and `count`.
+  // Adds the term to `values`, which hold the tensor's elements [first, first + count). `sums` is
+  // scratch memory for inner_count numbers. Sums are in double, and an element's result does not
+  // depend on `first` and `count`.
   void add(int64_t first, int64_t count, double* values, std::vector<double>& sums) const;
 };
 

@@ -42,10 +42,10 @@ Status write_whole(const fs::path& path, const std::string& text) {
   return data_loss(fmt::format("cannot write {}: disk full", path.string()));
 }
 
-// A tensor of the output.
+// A tensor of the output folder.
 struct OutputTensor {
   const TensorEntry* entry = nullptr;
-  bool copied = false;  // byte for byte
+  bool copied = false;  // copied from the base byte for byte
   DType dtype = DType::kF32;
   int64_t num_bytes = 0;
 };
@@ -114,7 +114,8 @@ class MergeWriter {
         written.bytes = {static_cast<const std::byte*>(stored.data),
                          static_cast<size_t>(tensor.num_bytes)};
       } else {
-        HEDDLE_RETURN_IF_ERROR(show_progress(0));  // a shard takes a while: may end it here
+        // Computing a shard takes a while, so `progress` may end the run before each tensor.
+        HEDDLE_RETURN_IF_ERROR(show_progress(0));
         std::vector<std::byte>& bytes = memory.emplace_back(static_cast<size_t>(tensor.num_bytes));
         compute(stored, tensor.dtype, bytes.data());
         written.stored_dtype = stored_name_of(tensor.dtype);
@@ -133,7 +134,8 @@ class MergeWriter {
   }
 
   void compute(const StoredWeight& stored, DType dtype, std::byte* target) {
-    constexpr int64_t kPiece = int64_t{1} << 18;  // elements: a task of a millisecond or more
+    // elements of one task, which takes a millisecond or more
+    constexpr int64_t kPiece = int64_t{1} << 18;
     const int64_t count = stored.shape.num_elements();
     pool_.parallel_for((count + kPiece - 1) / kPiece, [&](int64_t piece, int /*worker*/) {
       const int64_t first = piece * kPiece;
@@ -142,7 +144,7 @@ class MergeWriter {
     });
   }
 
-  // `bytes`: written of this shard.
+  // `bytes`: how many bytes of the current shard have been written.
   [[nodiscard]] Status show_progress(int64_t bytes) const {
     return options_.progress ? options_.progress(done_bytes_ + bytes, report_.output_bytes)
                              : ok_status();
@@ -171,7 +173,7 @@ class MergeWriter {
   std::map<std::string, std::string> weight_map_;
   MergeReport report_;
   device::ThreadPool pool_;
-  int64_t done_bytes_ = 0;  // of finished shards
+  int64_t done_bytes_ = 0;  // bytes of the shards that are finished
 };
 
 Result<std::vector<ScaledAdapter>> open_adapters(const MergeOptions& options) {

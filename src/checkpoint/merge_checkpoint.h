@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes a copy of a model with LoRA adapters merged into its weights (merged_weights.h): names and
-// shapes of its tensors stay the hub's, tensors that no adapter changes are copied byte for byte.
+// Writes a copy of a model with LoRA adapters merged into its weights (merged_weights.h). The
+// tensors keep the names and shapes of the base's files. Tensors that no adapter changes are copied
+// byte for byte.
 //
-// The output appears complete or not at all: it is made in a sibling folder that ends in ".tmp",
-// whose config.json is written last.
+// The output is either complete or absent: it is written to a sibling folder that ends in ".tmp",
+// config.json last, and then renamed.
 #pragma once
 
 #include <cstdint>
@@ -22,15 +23,17 @@ namespace heddle::checkpoint {
 struct MergeOptions {
   struct Adapter {
     std::filesystem::path folder;
-    double scale = 1;  // multiplies the adapter's own
+    double scale = 1;  // factor on the adapter's own scale
   };
 
   std::filesystem::path base;
-  std::vector<Adapter> adapters;           // their updates are summed
-  std::filesystem::path output;            // must not exist
-  std::optional<DType> dtype;              // of all tensors in fp32, bf16 or fp16; none: as stored
-  int64_t shard_bytes = int64_t{1} << 30;  // a shard is written when it has grown to this
-  WriteProgress progress = {};  // in bytes of the output; a status that is not ok ends the run
+  std::vector<Adapter> adapters;  // their updates are summed
+  std::filesystem::path output;   // must not exist
+  // Output dtype of all tensors that are stored as fp32, bf16 or fp16; none: each keeps its own.
+  std::optional<DType> dtype;
+  int64_t shard_bytes = int64_t{1} << 30;  // a shard is closed when it has at least this size
+  // called with bytes of the output; a status that is not ok ends the run
+  WriteProgress progress = {};
 };
 
 struct MergeReport {
@@ -40,9 +43,10 @@ struct MergeReport {
   int64_t num_shards = 0;
 };
 
-// `specs` is the weight map of the base. Memory: the adapters in fp32 and a shard. Error:
-// kInvalidArgument when the output has no name or exists; those of AdapterFiles::open() and
-// MergedWeights::create(); kDataLoss when the output cannot be written; what `progress` returns.
+// `specs` is the weight map of the base. Memory: the adapters in fp32 and one shard. Error:
+// kInvalidArgument if the output has no name or exists; those of AdapterFiles::open() and
+// MergedWeights::create(); kDataLoss if the output cannot be written; any status that `progress`
+// returns.
 Result<MergeReport> merge_checkpoint(const MergeOptions& options,
                                      std::span<const WeightSpec> specs);
 

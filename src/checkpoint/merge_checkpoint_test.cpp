@@ -22,7 +22,7 @@ using testing::uneven;
 
 constexpr std::string_view kBaseConfig = R"({"model_type": "x", "torch_dtype": "bfloat16"})";
 
-// A base of four tensors and two adapters of its weight "q.weight" [6, 4].
+// Makes a base of four tensors and two adapters that change its weight "q.weight" [6, 4].
 class MergeCheckpointTest : public ::testing::Test {
  protected:
   MergeCheckpointTest() {
@@ -59,7 +59,7 @@ class MergeCheckpointTest : public ::testing::Test {
             .output = folder_.path() / "out/"};
   }
 
-  // q.weight of the output.
+  // The expected q.weight of the output.
   [[nodiscard]] std::vector<float> merged() const {
     const Tensor w = uneven({6, 4}, 1);
     std::vector<double> values(w.span<float>().begin(), w.span<float>().end());

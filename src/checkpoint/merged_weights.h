@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// MergedWeights: the weights of a base with LoRA adapters added, as a WeightSource:
+// MergedWeights: a WeightSource for the weights of a base with LoRA adapters added:
 //
 //   W + s B A, summed in double and rounded once to the dtype that is read
 //
-// With DoRA each row of the sum is scaled to the length that the adapter has for it. Tensors that
-// an adapter has whole replace the base's; an embedding's rows of single tokens do so, too.
+// With DoRA each row of the sum is scaled to the length that the adapter stores for it. Tensors
+// that an adapter saves whole replace the base's. So do rows of an embedding that are saved for
+// single tokens.
 //
 // Threading: immutable; const functions are thread-safe.
 #pragma once
@@ -48,7 +49,7 @@ class MergedWeights final : public WeightSource {
     return placed_.changes().contains(name);
   }
 
-  // The stored tensors that they change.
+  // The number of stored tensors that the adapters change.
   [[nodiscard]] int64_t num_changed() const { return std::ssize(placed_.changes()); }
 
  private:

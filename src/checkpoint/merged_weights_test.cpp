@@ -23,11 +23,11 @@ using ::testing::HasSubstr;
 using testing::NamedTensors;
 using testing::uneven;
 
-// Two stacked experts whose gate and up rows are one weight of ours.
+// Two stacked experts whose gate and up rows form one weight of the model.
 constexpr int64_t kE = 2, kI = 3, kH = 5, kRank = 2;
-constexpr double kScale = 1.75;  // lora_alpha 3.5 by rank 2
+constexpr double kScale = 1.75;  // lora_alpha 3.5 divided by rank 2
 
-// The layouts that files have, in the order of the specification's alternatives.
+// The layouts that files may have, in the order of the WeightSpec's alternatives.
 enum Layout { kEach, kStacked, kInterleaved, kTwoStacks, kNumLayouts };
 
 WeightSpec experts_spec() {
@@ -53,7 +53,7 @@ WeightSpec experts_spec() {
   return spec;
 }
 
-// The tensors of a layout, in rows of whose pieces `value(row of ours, column)` lies.
+// Builds the tensors of a layout. `value(row, column)` gives the element of the model's weight.
 template <typename Value>
 NamedTensors tensors_of(const Assembly& assembly, Value&& value) {
   NamedTensors tensors;
@@ -75,7 +75,8 @@ NamedTensors tensors_of(const Assembly& assembly, Value&& value) {
   return tensors;
 }
 
-// An adapter of the tensors of one layout, and its update of each row of ours.
+// An adapter whose tensors have one layout, and the update it makes to each row of the model's
+// weight.
 class LayoutAdapter {
  public:
   LayoutAdapter(const Assembly& assembly, bool each_apart) : updates_(kE * 2 * kI * kH) {
@@ -119,7 +120,8 @@ class LayoutAdapter {
     std::string prefix;
     if (each_apart) {
       prefix = name.substr(0, name.size() - std::string_view("weight").size());
-    } else {  // all of them are parameters of one module; the last one is the outermost
+      // All tensors are parameters of one module; the last one has the outermost wrapper.
+    } else {
       parameters_ += (parameters_.empty() ? "\"" : ", \"") + name + "\"";
       prefix = "experts.";
       if (name == "experts.gate_proj") prefix += "base_layer.";
@@ -189,7 +191,7 @@ TEST_F(MergedWeightsTest, AnAdapterInAnyLayoutMeetsABaseInAnyLayout) {
   }
 }
 
-// A weight [N, K] of two terms, in every dtype, read in pieces of any size.
+// A weight [N, K] with two low-rank terms, in every dtype, read in pieces of any size.
 TEST_F(MergedWeightsTest, ReadsTheSameNumbersInPiecesOfAnySize) {
   constexpr int64_t N = 37, K = 151;
   const std::string name = "model.layers.0.self_attn.q_proj";
@@ -226,9 +228,9 @@ TEST_F(MergedWeightsTest, ReadsTheSameNumbersInPiecesOfAnySize) {
   }
 }
 
-// DoRA, an embedding, a replaced tensor, biases and rows of tokens.
+// Covers DoRA, an embedding, a replaced tensor, biases and rows of single tokens.
 TEST_F(MergedWeightsTest, MergesWhatIsMoreThanPlainLora) {
-  constexpr int64_t N = 5, K = 4100;  // a row is longer than what is computed at once
+  constexpr int64_t N = 5, K = 4100;  // a row is longer than WeightChange::kMostElements
   const Tensor w = uneven({N, K}, 3), a = uneven({kRank, K}, 1), b = uneven({N, kRank}, 2);
   const Tensor lengths = uneven({N}, 4), bias = uneven({N}, 5), added = uneven({N}, 6);
   const Tensor table = uneven({7, 3}, 7), of_rows = uneven({kRank, 7}, 8);

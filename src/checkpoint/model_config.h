@@ -74,8 +74,8 @@ struct RouterConfig {
   int64_t groups_kept = 1;
   double scale = 1;            // multiplies the weights of the chosen experts
   double sum_epsilon = 1e-20;  // added to the divisor of the weights
-  std::optional<double> nearness =
-      {};  // a sparsemixer's (ops/moe/moe_route.h); none: it is not one
+  // The bound of a sparsemixer (ops/moe/moe_route.h); none: the router is not a sparsemixer.
+  std::optional<double> nearness = {};
 
   bool operator==(const RouterConfig&) const = default;
 };

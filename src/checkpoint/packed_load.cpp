@@ -142,15 +142,16 @@ Result<PackedLoad> PackedLoad::plan(const WeightSpec& spec, std::vector<Origin> 
   return load;
 }
 
-// The place of the first row in its block of rows that share scales.
+// The position of the first row within its block of rows that share scales.
 int64_t PackedLoad::row_in_block(const Rows& rows) const {
   const Origin& origin = origins_[rows.origin];
   const int64_t row = origin.rounded ? rows.rows_before : rows.source_row;
   return row % origin.packed->block_rows;
 }
 
-// Rows of a block that lie side by side in the part share their scales: as many as divide the
-// block and all distances at which runs of rows begin. The first run may begin within a block.
+// Neighbouring rows of a block share one set of scales in the part. The number of rows per scale is
+// the largest that divides the block and every distance at which runs of rows begin. The first run
+// may begin inside a block.
 void PackedLoad::share_scales(const std::vector<Rows>& all) {
   for (const Rows& rows : all) {
     quant::PackedRows& part = weight_->parts[rows.part].packed;
@@ -191,7 +192,7 @@ void PackedLoad::make_jobs(const std::vector<Rows>& all) {
         part.source_row += done * rows.source_step;
         part.part_row += done;
         part.rows_before += done;
-        // To the end of a block.
+        // A job stops at the end of a block of rows, so that the next job begins with one.
         const int64_t wanted = origin.packed ? at_once - row_in_block(part) : at_once;
         part.num_rows = std::min(wanted, rows.num_rows - done);
         done += part.num_rows;
@@ -297,8 +298,8 @@ std::optional<DrawnRows> PackedLoad::drawn_rows(const Rows& rows,
                    .num_rows = rows.num_rows};
 }
 
-// Rounds the whole blocks and rows that these rows are a part of: a rank has the numbers that it
-// would have of the whole weight.
+// Rounds whole blocks and whole rows, although the rank keeps only a part of them. The rank's
+// values then equal those that it would take from the whole rounded weight.
 PackedLoad::RoundedRows PackedLoad::round(const Rows& rows, const WeightSource& source) const {
   const Origin& origin = origins_[rows.origin];
   const int64_t block_rows = origin.rounded->block_rows;

@@ -47,8 +47,9 @@ class PackedLoad {
     StoredWeight stored;                      // otherwise: a plain tensor
     std::optional<quant::RowFormat> rounded;  // target format of rows quantised at load time
     DType plain_dtype = DType::kBf16;         // dtype of rows that stay plain
-    std::optional<quant::RowFormat> packed;   // in memory: `module`'s or `rounded`, of the columns
-                                              // that the piece takes; set by plan()
+    // The format in memory, `module`'s or `rounded`, for the columns that the piece takes; set by
+    // plan().
+    std::optional<quant::RowFormat> packed;
   };
 
   // Error: kUnimplemented for rows too wide to serve, and for rows that are stored in several ways
@@ -96,11 +97,11 @@ class PackedLoad {
     int64_t source_step = 1;
     int64_t part_row = 0;
     int64_t num_rows = 0;
-    int64_t rows_before = 0;  // of the same run: RowRun
+    int64_t rows_before = 0;  // rows of the whole run before and after these: see RowRun
     int64_t rows_after = 0;
   };
 
-  // Rows of a quantised matrix and where among them those of a job begin.
+  // Whole rows of a quantised matrix, and the index of the first of them that a job copies.
   struct RoundedRows {
     quant::UnpackedMatrix matrix;
     int64_t first = 0;

@@ -18,8 +18,8 @@ namespace heddle::checkpoint {
 
 namespace {
 
-// Where adapters and files spell one module in several ways: text models inside of others, and
-// transformers' own renaming.
+// Maps the several names that adapters and files use for one module to one name. They differ where
+// a text model is part of a larger one, and where transformers renames modules.
 std::string canonical(std::string_view name) {
   std::string text(name);
   for (const auto& [prefix, instead] :
@@ -41,7 +41,7 @@ std::vector<float> as_floats(const TensorView& view) {
   return values;
 }
 
-// [rows, columns] -> [columns, rows]
+// Transposes [rows, columns] to [columns, rows].
 std::vector<float> transposed(const std::vector<float>& values, int64_t rows, int64_t columns) {
   std::vector<float> out(values.size());
   for (int64_t row = 0; row < rows; ++row) {
@@ -55,14 +55,14 @@ std::vector<float> transposed(const std::vector<float>& values, int64_t rows, in
 
 }  // namespace
 
-// The sizes of a linear weight, or of a stack of them, and where their elements are.
+// The shape of a linear weight, or of a stack of them, and the order of its elements.
 struct StackLayout {
   int64_t num_stacked = 1;
   int64_t N = 0;
   int64_t K = 0;
-  bool input_major = false;  // each stored as [K, N]
+  bool input_major = false;  // each matrix is stored as [K, N]
 
-  // None of a tensor that is no matrix.
+  // Returns none if the tensor is neither a matrix nor a stack of matrices.
   static std::optional<StackLayout> of(const Shape& shape, RowForm form) {
     const int rank = shape.rank();
     if (rank < 2 || rank > 3 || form == RowForm::kElement) return std::nullopt;
@@ -74,7 +74,7 @@ struct StackLayout {
   }
 };
 
-// Finds the tensors that adapters change.
+// Finds the tensors that adapters change and fills in PlacedAdapters.
 class PlacedAdapters::Placer {
  public:
   Placer(PlacedAdapters& placed, const WeightSource& base, std::span<const WeightSpec> specs)
@@ -114,20 +114,21 @@ class PlacedAdapters::Placer {
 
  private:
   struct Place {
-    const WeightSpec* spec = nullptr;  // null: a tensor that the weight map does not have
+    const WeightSpec* spec = nullptr;  // null: the weight map does not have the tensor
     const HubPiece* piece = nullptr;
   };
 
-  // An update of one matrix or one stack of them.
+  // The low-rank factors of an update to one matrix or one stack of matrices.
   struct Factors {
     const float* a = nullptr;  // [num_stacked * rank, K]
-    const float* b = nullptr;  // [rank * num_stacked, N]: transposed
+    // [rank * num_stacked, N]: B transposed.
+    const float* b = nullptr;
     int64_t rank = 0;
     double scale = 0;
     StackLayout layout;
   };
 
-  // The updates of one module, the innermost first.
+  // Places the updates of one module; `updates` begins with the innermost wrapper.
   Status place_module(const ScaledAdapter& adapter, std::span<const AdapterUpdate> updates) {
     const AdapterConfig& config = adapter.files.config();
     const std::string& module = updates.front().module;
@@ -150,7 +151,8 @@ class PlacedAdapters::Placer {
     return ok_status();
   }
 
-  // `name` is the tensor's, `path` what rank_pattern and alpha_pattern are matched with.
+  // `name` is the name of the tensor. `path` is the text that rank_pattern and alpha_pattern are
+  // matched with.
   Status place_update(const ScaledAdapter& adapter, const AdapterUpdate& update,
                       const std::string& name, const std::string& path) {
     const Place place = *find_place(name);
@@ -166,7 +168,7 @@ class PlacedAdapters::Placer {
                       readable(update.module), shape.to_string()));
     }
     const AdapterScaling scaling = adapter.files.config().scaling(path);
-    // The table of an embedding is [V, H], and A has a column for each of V.
+    // The table of an embedding is [V, H], so A has V columns.
     const TensorView& of_columns = update.of_embedding ? update.b : update.a;
     const TensorView& of_rows = update.of_embedding ? update.a : update.b;
     const int64_t K = of_columns.shape[update.of_embedding ? 0 : 1];
@@ -220,8 +222,8 @@ class PlacedAdapters::Placer {
     return follow_weight_map(adapter, update.module, place, factors);
   }
 
-  // The change of a tensor, begun if there is none. Error: another adapter changes it, and they
-  // are no sum.
+  // Returns the change of a tensor and creates it if there is none. Error: another adapter already
+  // changes the tensor, and one of the two changes cannot be summed (`is_exclusive`).
   Result<WeightChange*> change_of(const std::string& name, bool is_exclusive) {
     const auto [found, is_new] = placed_.changes_.try_emplace(name);
     WeightChange& change = found->second;
@@ -243,7 +245,7 @@ class PlacedAdapters::Placer {
     return &change;
   }
 
-  // Factors that give each row of the sum its length.
+  // DoRA: computes the factors that scale each row of the sum to its length in `lengths`.
   void scale_rows(const StoredWeight& stored, const std::vector<float>& lengths,
                   WeightChange& change) {
     const int64_t K = stored.shape[1];
@@ -258,14 +260,14 @@ class PlacedAdapters::Placer {
           squares += values[static_cast<size_t>(i)] * values[static_cast<size_t>(i)];
         }
       }
-      // A row of zeros stays one.
+      // A row of zeros stays zero.
       factors.push_back(squares > 0 ? lengths[static_cast<size_t>(n)] / std::sqrt(squares) : 0);
     }
     change.row_width = K;
     change.row_factors = std::move(factors);
   }
 
-  // A tensor that replaces the base's, or rows of it, or is added to it.
+  // Places a tensor that replaces the base's tensor, replaces some of its rows, or is added to it.
   Status place_tensor(const ScaledAdapter& adapter, const AdapterTensor& saved) {
     const std::string name = saved.module + "." + saved.parameter;
     const std::optional<Place> place = find_place(name);
@@ -349,7 +351,7 @@ class PlacedAdapters::Placer {
     return ok_status();
   }
 
-  // Of the tensor that the adapter names, where the base has it.
+  // Adds the update to the tensor that the adapter names, which the base stores in that layout.
   void add_whole(const std::string& name, const Factors& factors) {
     const StackLayout& layout = factors.layout;
     for (int64_t e = 0; e < layout.num_stacked; ++e) {
@@ -358,8 +360,9 @@ class PlacedAdapters::Placer {
     }
   }
 
-  // Adds `num_rows` rows of B, from `b_row` of the stack on and `b_step` apart, to rows of a tensor
-  // whose elements `layout` describes; they begin at `first_element`, `row_step` elements apart.
+  // Adds `num_rows` rows of B to rows of a tensor. The rows of B begin at `b_row` of the stack and
+  // are `b_step` apart. The tensor's rows begin at element `first_element` and are `row_step`
+  // elements apart; `layout` describes its elements.
   void add_rows(const std::string& name, const StackLayout& layout, int64_t first_element,
                 int64_t row_step, const Factors& factors, int64_t b_row, int64_t b_step,
                 int64_t num_rows) {
@@ -385,7 +388,9 @@ class PlacedAdapters::Placer {
     placed_.changes_.at(name).terms.push_back(term);
   }
 
-  // The rows of ours that the adapter's tensor would have become, in the tensors that are there.
+  // Adds the update if the base stores another layout than the one that the adapter names. The
+  // weight map gives the row of the model's weight for each row of B, and the tensors in which the
+  // base stores that row.
   Status follow_weight_map(const ScaledAdapter& adapter, const std::string& module,
                            const Place& place, const Factors& factors) {
     const Assembly* const stored = place.spec == nullptr ? nullptr : stored_assembly(*place.spec);
@@ -411,7 +416,8 @@ class PlacedAdapters::Placer {
     if (row >= end) return ok_status();
     HEDDLE_RETURN_IF_ERROR(check_stored(weight));
     HEDDLE_RETURN_IF_ERROR(change_of(std::string(weight.name), /*is_exclusive=*/false).status());
-    // Rows that end within a matrix of a stack, of B or of the tensor.
+    // The number of rows from `at` to the end of its matrix in a stack; used for B and for the
+    // tensor.
     const auto rows_left = [](int64_t at, int64_t step, int64_t N) {
       return (N - 1 - at % N) / step + 1;
     };
@@ -431,7 +437,8 @@ class PlacedAdapters::Placer {
     return ok_status();
   }
 
-  // The layout of a weight that the base stores; null where it stores none in plain numbers.
+  // The layout in which the base stores a weight in plain (not quantised) numbers; null if there is
+  // none.
   [[nodiscard]] const Assembly* stored_assembly(const WeightSpec& spec) const {
     for (const Assembly& assembly : spec.alternatives) {
       for (const HubPiece& piece : assembly) {
@@ -450,7 +457,7 @@ class PlacedAdapters::Placer {
         readable(stored.name), stored.stored_dtype));
   }
 
-  // A weight of the base that is saved with the adapter must be the base's.
+  // Checks that a base weight saved with the adapter equals the base's own.
   Status check_saved(const AdapterTensor& saved) {
     const std::string name = saved.module + ".weight";
     const std::optional<Place> place = find_place(name);
@@ -466,7 +473,7 @@ class PlacedAdapters::Placer {
         saved.module, readable(stored_name)));
   }
 
-  // Whether both have the same numbers, in the narrower dtype of the two.
+  // Whether both hold the same numbers when rounded to the narrower of the two dtypes.
   [[nodiscard]] bool equals(const TensorView& saved, const StoredWeight& stored) const {
     const DType narrow = saved.dtype == DType::kF32 ? *stored.dtype : saved.dtype;
     const auto num_bytes = static_cast<size_t>(bytes_of(narrow, saved.num_elements()));
@@ -476,13 +483,13 @@ class PlacedAdapters::Placer {
     return ours == theirs;
   }
 
-  // Of a tensor's name. None: neither the weight map nor the base has it.
+  // Finds the tensor called `name`. Returns none if neither the weight map nor the base has it.
   [[nodiscard]] std::optional<Place> find_place(const std::string& name) const {
     for (const std::string& spelled : {name, canonical(name)}) {
       if (const auto found = places_.find(spelled); found != places_.end()) return found->second;
     }
     const auto stored = base_.find({.name = name, .shape = {}});
-    // A head that is stored beside tied embeddings is not read.
+    // An LM head in the files is ignored if embeddings are tied.
     if (!stored || name == "lm_head.weight") return std::nullopt;
     return Place{};
   }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// PlacedAdapters: which stored tensors of a base adapters change, and how.
+// PlacedAdapters: the stored tensors of a base model that adapters change, and their changes.
 //
-// A module of an adapter names a tensor of the hub in any of the layouts that the weight map lists.
-// Where the base stores another layout of the same weight, as one tensor for each expert instead of
-// one for all, the rows of B follow the weight map's runs to the tensors that are there. Tensors
-// that the weight map does not have are found by their own names.
+// An adapter's module may name a tensor in any of the layouts that the weight map lists. The base
+// may store another layout of the same weight: one tensor for each expert, for example, while the
+// adapter has one for all. The runs of the weight map then assign the rows of B to the base's
+// tensors. Tensors that are not in the weight map are found by their own names.
 //
 // Threading: immutable once it is made.
 #pragma once
@@ -25,24 +25,25 @@ namespace heddle::checkpoint {
 
 struct ScaledAdapter {
   AdapterFiles files;
-  double scale = 1;  // multiplies the adapter's own
+  double scale = 1;  // factor on the adapter's own scale
 };
 
 class PlacedAdapters {
  public:
   // `specs` is the base's weight map. Memory: the adapters in fp32. Error: kInvalidArgument, naming
-  // adapter, module and shapes, where a module has no place in the base or other sizes, or where
-  // adapters that are no sums are scaled or meet in a tensor; kUnimplemented where the base has it
-  // quantised. Cost: of DoRA, reads the weights once.
+  // adapter, module and shapes, if the base has no such module or has it in another shape; also if
+  // a change that cannot be summed (WeightChange::is_exclusive) has a scale or meets another
+  // adapter's change. kUnimplemented if the base's weight is quantised. Cost: reads each weight
+  // that DoRA changes, once.
   static Result<PlacedAdapters> place(std::vector<ScaledAdapter> adapters, const WeightSource& base,
                                       std::span<const WeightSpec> specs);
 
-  // By the names of stored tensors.
+  // The changes, keyed by the names of stored tensors.
   [[nodiscard]] const std::map<std::string, WeightChange, std::less<>>& changes() const {
     return changes_;
   }
 
-  // AdapterFiles::notes() of all adapters.
+  // The notes of all adapters: AdapterFiles::notes().
   [[nodiscard]] std::vector<std::string> notes() const;
 
  private:
@@ -50,8 +51,8 @@ class PlacedAdapters {
 
   explicit PlacedAdapters(std::vector<ScaledAdapter> adapters) : adapters_(std::move(adapters)) {}
 
-  std::vector<ScaledAdapter> adapters_;      // changes_ has views of their tensors
-  std::vector<std::vector<float>> factors_;  // of the terms; their memory stays
+  std::vector<ScaledAdapter> adapters_;      // kept, because changes_ has views of their tensors
+  std::vector<std::vector<float>> factors_;  // memory that the terms in changes_ point to
   std::map<std::string, WeightChange, std::less<>> changes_;
 };
 

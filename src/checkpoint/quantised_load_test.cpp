@@ -357,7 +357,7 @@ TEST_F(QuantisedLoadTest, ADeviceGetsTheGroupsOfColumnsInActivationOrder) {
 TEST_F(QuantisedLoadTest, RowsOfABlockShareScalesAsFarAsTheyLieTogether) {
   store("w.weight", {384, 32}, DType::kF8E4M3, 1);
   store("w.weight_scale_inv", {3, 1}, DType::kF32, 2);
-  // And the rows of the first block that lie before the weight's.
+  // Returns how many rows share a scale, and how many rows of the first block precede the weight's.
   const auto shared = [&](const std::vector<RowRun>& runs) {
     int64_t num_rows = 0;
     for (const RowRun& run : runs) num_rows += run.num_rows;

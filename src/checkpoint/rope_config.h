@@ -37,9 +37,10 @@ struct RopeConfig {
   double mscale = 0;                       // 0: not given
   double mscale_all_dim = 0;
 
-  // longrope: the divisors of the frequency of each pair, [rotary_width / 2], for sequences of up
-  // to original_max_position_embeddings tokens; and for all rows of longer ones, empty where no
-  // sequence can be longer. Ding et al., "LongRoPE", arXiv:2402.13753.
+  // longrope only (Ding et al., "LongRoPE", arXiv:2402.13753): divisors of the frequency of each
+  // pair, [rotary_width / 2]. `divisors` is for sequences of up to original_max_position_embeddings
+  // tokens. `long_divisors` is for all rows of longer sequences; empty if no sequence can be
+  // longer.
   std::vector<double> divisors = {};
   std::vector<double> long_divisors = {};
 
@@ -71,13 +72,14 @@ RopeConfigs read_rope_configs(ConfigReader& root, const RopeConfigs& defaults, b
 // the proportional type all of them, most by an angle of 0.
 [[nodiscard]] int64_t rotary_width(const RopeConfig& rope, int64_t head_dim);
 
-// The tokens up to which a sequence is computed with the short divisors of longrope; 0: any number.
+// Sequences of up to this many tokens use longrope's short divisors; 0: there is no limit.
 [[nodiscard]] int64_t short_rope_tokens(const RopeConfig& rope);
 
 struct RopeFrequencies {
   std::vector<float> inverse;  // [rotary_width / 2]: radians per position of each pair of elements
-  std::vector<float> inverse_of_long;  // likewise, by the long divisors of longrope; or empty
-  float attention_factor = 1;          // multiplies both cosine and sine
+  // The same frequencies with the long divisors of longrope; empty: there are none.
+  std::vector<float> inverse_of_long;
+  float attention_factor = 1;  // multiplies both cosine and sine
 };
 
 // The factor of attention scores beside 1 / sqrt(width) where yarn gives mscale_all_dim

@@ -45,7 +45,7 @@ std::string describe_other_kind(std::span<const std::byte> bytes) {
                      readable(start));
 }
 
-// Most wrong headers are of files that were cut or changed on their way.
+// Most wrong headers belong to files that were cut off or changed during the download.
 Status with_remedy(const Status& status) {
   if (status.message().find("download") != std::string::npos) return status;
   return {status.code(), status.message() + "; download the file again"};
@@ -177,7 +177,8 @@ class HeaderWalker {
     metadata_seen_ = true;
     ondemand::object object;
     const auto no_object = value.get_object().get(object);
-    if (no_object == simdjson::INCORRECT_TYPE) return ok_status();  // nobody reads it
+    // Heddle does not use the metadata
+    if (no_object == simdjson::INCORRECT_TYPE) return ok_status();
     if (no_object) return json_failure("__metadata__ is not valid JSON", no_object);
     for (auto result : object) {
       ondemand::field field;

@@ -29,7 +29,8 @@ Status cannot_write(const fs::path& path, const std::error_code& error) {
 
 Result<fs::path> UnfinishedFolder::check_output(const fs::path& output) {
   fs::path folder = output.lexically_normal();
-  if (!folder.has_filename()) folder = folder.parent_path();  // "out/"
+  // a path with a slash at its end: "out/"
+  if (!folder.has_filename()) folder = folder.parent_path();
   if (folder.empty()) return invalid_argument("the output has no name; name the folder to make");
   std::error_code error;
   if (!fs::exists(fs::symlink_status(folder, error))) return folder;
@@ -41,7 +42,7 @@ Result<UnfinishedFolder> UnfinishedFolder::create(const fs::path& output) {
   fs::path path = output;
   path += fmt::format(".{}.tmp", ::getpid());
   std::error_code error;
-  fs::remove_all(path, error);  // left by a killed process that had the same id
+  fs::remove_all(path, error);  // remains of a killed process that had the same id
   if (!fs::create_directory(path, error)) return cannot_write(path, error);
   return UnfinishedFolder(std::move(path));
 }

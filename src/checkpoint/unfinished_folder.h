@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// UnfinishedFolder: the folder of a model while it is written. It is a sibling of the folder that
-// it becomes and ends in ".tmp"; a writer that fails or is cancelled removes it.
+// UnfinishedFolder: a model's folder while it is being written. It is a sibling of the final folder
+// and its name ends in ".tmp". It is removed if the writer fails or is cancelled.
 //
-// Threading: confined.
+// Threading: thread-confined.
 #pragma once
 
 #include <filesystem>
@@ -13,11 +13,11 @@ namespace heddle::checkpoint {
 
 class UnfinishedFolder {
  public:
-  // `output` as a user wrote it, without a slash at its end. Error: kInvalidArgument where it is
-  // empty or exists.
+  // Returns the path that the user gave, without a slash at its end. Error: kInvalidArgument if it
+  // is empty or exists.
   static Result<std::filesystem::path> check_output(const std::filesystem::path& output);
 
-  // Error: kDataLoss where the folder cannot be made.
+  // Error: kDataLoss if the folder cannot be made.
   static Result<UnfinishedFolder> create(const std::filesystem::path& output);
 
   ~UnfinishedFolder();
@@ -26,17 +26,17 @@ class UnfinishedFolder {
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 
-  // Renames it to `output`. Error: kDataLoss.
+  // Renames the folder to `output`. Error: kDataLoss.
   Status finish(const std::filesystem::path& output);
 
  private:
   explicit UnfinishedFolder(std::filesystem::path path) : path_(std::move(path)) {}
 
-  std::filesystem::path path_;  // empty once it is finished or moved
+  std::filesystem::path path_;  // empty after finish() and after a move
 };
 
-// Copies the plain files of a model's folder but config.json and weights of any form: tokenizer,
-// templates, licence. Error: kDataLoss.
+// Copies the plain files of a model's folder, such as tokenizer, templates and licence, but neither
+// config.json nor weights in any form. Error: kDataLoss.
 Status copy_beside_weights(const std::filesystem::path& from, const std::filesystem::path& to);
 
 }  // namespace heddle::checkpoint

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// WeightChange: a stored tensor's numbers after adapters have changed it.
+// WeightChange: computes the numbers of a stored tensor after adapters have changed it.
 //
 // Threading: immutable once it is made; compute() may be called from any thread.
 #pragma once
@@ -16,18 +16,21 @@
 namespace heddle::checkpoint {
 
 struct WeightChange {
-  // The most elements that are computed at once.
+  // The most elements that compute() may be asked for in one call.
   static constexpr int64_t kMostElements = 4096;
 
-  size_t adapter = 0;         // index of the last one that changes it
-  bool is_exclusive = false;  // no sum: no other adapter may change it
+  size_t adapter = 0;         // index of the last adapter that changes the tensor
+  bool is_exclusive = false;  // not a sum of terms: no other adapter may change the tensor
   std::optional<TensorView> replacement;
   int64_t row_width = 1;
-  std::map<int64_t, std::vector<float>> rows;  // that are replaced
+  // Rows that replace the base's, by their index.
+  std::map<int64_t, std::vector<float>> rows;
   std::vector<LowRankTerm> terms;
-  std::vector<double> row_factors;  // of each row, last; empty: 1
+  // A factor for each row, applied last; empty: 1.
+  std::vector<double> row_factors;
 
-  // Elements [first, first + count) of the changed tensor, which `base` has as `stored`.
+  // Computes elements [first, first + count) of the changed tensor. `stored` is the tensor in
+  // `base`.
   void compute(const WeightSource& base, const StoredWeight& stored, int64_t first, int64_t count,
                double* values) const;
 };

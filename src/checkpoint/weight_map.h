@@ -5,8 +5,8 @@
 // Everything is a matter of rows. A tensor of rank 2 or more is a list of rows as long as its last
 // dimension; a vector is a list of rows of one element. A weight takes each of its rows from some
 // row of some hub tensor. That covers concatenation, stacked experts and interleaved projections
-// alike, and with RowForm transposed ones. A rank that has some columns of a weight takes a range
-// of each row (weight_slice.h):
+// alike, and with RowForm transposed ones. A rank that holds only some columns of a weight takes a
+// range of each row (weight_slice.h):
 //
 //   {.name = "layers.3.qkv", .shape = {5120, 2048},
 //    .alternatives = {concatenated({{"model.layers.3.self_attn.q_proj.weight", {4096, 2048}},
@@ -32,8 +32,8 @@ struct RowRun {
   int64_t target_row = 0;
   int64_t num_rows = 0;
   int64_t source_step = 1;
-  // Of a run that is shared with other ranks: its rows before and after these. Blocks of rows that
-  // are quantised at load begin where the whole run does.
+  // If other ranks hold parts of the same run: the number of the run's rows before and after these.
+  // Rows that are quantised at load are grouped in blocks from the start of the whole run.
   int64_t rows_before = 0;
   int64_t rows_after = 0;
 
@@ -54,12 +54,13 @@ enum class RowForm : uint8_t {
 
 struct HubPiece {
   HubTensor tensor;
-  std::vector<RowRun> runs;  // none: the tensor is the model's, and other ranks have its rows
+  std::vector<RowRun> runs;  // none: other ranks hold the rows of this tensor
   RowForm form = RowForm::kLastDimension;
-  std::optional<CutRange> columns = std::nullopt;  // of each row; all: none. Not with kElement
+  // The columns that are taken of each row; none: all. Not allowed with kElement.
+  std::optional<CutRange> columns = std::nullopt;
 };
 
-// Elements that a row of the hub tensor has, those of them that the weight takes, and the number of
+// The elements in a row of the hub tensor, how many of them the weight takes, and the number of
 // rows.
 [[nodiscard]] int64_t stored_row_width(const HubPiece& piece);
 [[nodiscard]] int64_t row_width(const HubPiece& piece);

@@ -10,14 +10,14 @@ namespace heddle::checkpoint {
 
 namespace {
 
-// Neighbouring elements of a weight, and where they begin in the rank's.
+// A contiguous range of a weight's elements, and its start in the rank's slice.
 struct Taken {
   int64_t first = 0;
   int64_t count = 0;
   int64_t target = 0;
 };
 
-// The elements of a share of the weight, in order.
+// The element ranges that a share takes of the weight, in order.
 std::vector<Taken> taken_of(const Shape& shape, const WeightShare& share) {
   int64_t outer = 1;
   int64_t inner = 1;
@@ -38,7 +38,7 @@ std::vector<Taken> taken_of(const Shape& shape, const WeightShare& share) {
   return taken;
 }
 
-// The rows of a piece that lie in `taken`.
+// Returns the piece with only those rows that are in `taken`.
 HubPiece rows_taken(const HubPiece& piece, const std::vector<Taken>& taken) {
   HubPiece part{.tensor = piece.tensor, .runs = {}, .form = piece.form, .columns = piece.columns};
   const int64_t width = row_width(piece);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank of a tensor-parallel group has of each weight, as the model's WeightSpecs with fewer
-// rows, columns or experts. Each rank loads its own: load_weights() reads what it needs of the hub
-// tensors, quantised ones included.
+// Computes the slice of each weight that one rank of a tensor-parallel group holds. A slice is a
+// WeightSpec with fewer rows, columns or experts than the model's. Each rank loads only its slices:
+// load_weights() reads the parts of the hub's tensors that it needs, also of quantised ones.
 //
 //   WeightCut           by default                        in exact mode
 //   kNone               all                               all

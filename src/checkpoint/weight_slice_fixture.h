@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests: whether the slices that ranks load of a model's weights join to the weights.
+// For tests: checks that the slices of all ranks together give the model's weights.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@
 
 namespace heddle::checkpoint::testing {
 
-// The elements of a weight as the numbers that they stand for.
+// Converts a weight to floats; quantised weights are dequantised.
 inline std::vector<float> numbers_of(const TensorView& weight) {
   if (weight.packed == nullptr) return floats(weight);
   const int64_t K = weight.shape[weight.shape.rank() - 1];
@@ -36,13 +36,13 @@ inline std::vector<float> numbers_of(const TensorView& weight) {
   return numbers;
 }
 
-// The dimension that ranks share, and its parts.
+// The dimension along which ranks share a weight, and its parts.
 struct SharedDimension {
   int dimension = 0;
   std::vector<CutPart> parts;
 };
 
-// None: every rank has the whole weight.
+// Returns none if every rank has the whole weight.
 inline std::optional<SharedDimension> shared_dimension(const WeightSpec& spec, const Ranks& ranks) {
   const bool experts = spec.cut.kind == CutKind::kWholeExperts;
   if (experts && spec.shape[0] % ranks.count == 0) return SharedDimension{0, {{spec.shape[0]}}};
@@ -62,8 +62,9 @@ inline int64_t copies_of(const CutPart& part, int64_t num_ranks) {
   return std::max<int64_t>(num_ranks * part.unit / part.size, 1);
 }
 
-// The first fault of the slices of a weight, `slices` being numbers_of() those by rank; empty: they
-// join to `whole` bit for bit, and overlap where ranks share copies only.
+// Joins the slices of a weight and returns the first fault. `slices` has the numbers_of() each
+// rank's slice. Empty: the slices give `whole` bit for bit, and overlap only where ranks hold
+// copies.
 inline std::string fault_of_join(const WeightSpec& spec, const Ranks& ranks,
                                  const std::vector<float>& whole,
                                  const std::vector<std::vector<float>>& slices) {
@@ -74,12 +75,12 @@ inline std::string fault_of_join(const WeightSpec& spec, const Ranks& ranks,
   for (int i = shared.dimension + 1; i < spec.shape.rank(); ++i) {
     inner *= static_cast<size_t>(spec.shape[i]);
   }
-  std::vector<int64_t> want;  // copies of each index of the dimension
+  std::vector<int64_t> want;  // expected number of copies of each index of the dimension
   for (const CutPart& part : shared.parts) {
     want.insert(want.end(), static_cast<size_t>(part.size), copies_of(part, ranks.count));
   }
   if (std::ssize(want) != spec.shape[shared.dimension]) return "the parts are not the dimension";
-  const size_t lines = whole.size() / inner;  // of `inner` elements
+  const size_t lines = whole.size() / inner;  // each has `inner` elements
   std::vector<int64_t> times(lines);
   for (int64_t rank = 0; rank < ranks.count; ++rank) {
     const auto ranges = ranges_of_rank(shared.parts, rank, ranks.count);
@@ -111,8 +112,8 @@ inline std::string fault_of_join(const WeightSpec& spec, const Ranks& ranks,
 
 using LoadSpecs = std::function<Result<LoadedWeights>(std::span<const WeightSpec>)>;
 
-// Loads all weights, then for each legal number of ranks the slices of each rank, and compares.
-// Returns the legal numbers above 1.
+// Loads all weights, then the slices of each rank for every legal number of ranks, and compares
+// them. Returns the legal numbers above 1.
 inline std::vector<int64_t> check_slices(const std::vector<WeightSpec>& specs,
                                          const LoadSpecs& load, bool exact) {
   const Result<LoadedWeights> loaded = load(specs);

@@ -26,13 +26,13 @@ using testing::numbers_of;
 
 constexpr int64_t kSliceRows = 144;
 constexpr int64_t kSliceColumns = 384;
-constexpr int64_t kBlockColumns = 768;  // three of the largest blocks
+constexpr int64_t kBlockColumns = 768;  // three blocks of the largest size
 
 WeightCut slice_cut(CutKind kind, std::vector<CutPart> parts) {
   return {.kind = kind, .parts = std::move(parts)};
 }
 
-// The same module by rows and by columns, of which four ranks have 96 each.
+// The same module cut by rows and cut by columns. Each of four ranks gets 96 of them.
 std::vector<WeightSpec> both_ways(const std::string& tensor, const Shape& shape) {
   const bool experts = shape.rank() == 3;
   std::vector<WeightSpec> specs;
@@ -48,7 +48,7 @@ std::vector<WeightSpec> both_ways(const std::string& tensor, const Shape& shape)
   return specs;
 }
 
-// A tensor of a file, its bytes random.
+// A tensor of a file, with random bytes.
 struct RandomTensor {
   std::string name;
   Shape shape;
@@ -77,13 +77,13 @@ Tensor random_tensor(const RandomTensor& wanted, uint64_t seed) {
       case DType::kI8:
         tensor.span<int8_t>()[index] = static_cast<int8_t>(below(256));
         break;
-      case DType::kU8:  // also powers of two that are finite
+      case DType::kU8:  // some bytes are exponents of powers of two: finite ones only
         tensor.span<uint8_t>()[index] = static_cast<uint8_t>(100 + below(50));
         break;
       default:
         tensor.span<int32_t>()[index] = static_cast<int32_t>(random());
     }
-    // Columns in an order of their own.
+    // GPTQ's g_idx gives the group of each column, in an order other than the columns'.
     if (wanted.name.ends_with("g_idx")) {
       tensor.span<int32_t>()[index] = static_cast<int32_t>(i * 5 % kSliceColumns / 128);
     }
@@ -159,7 +159,7 @@ std::vector<StoredFormat> stored_formats() {
   };
 }
 
-// On the host and on a device. The bytes in memory are as many as were announced.
+// Checks the slices on the host and on a device, and that bytes_to_load() gives the size in memory.
 void expect_slices(const std::vector<WeightSpec>& specs,
                    const std::function<std::unique_ptr<const WeightSource>()>& source,
                    const LoadOptions& options) {
@@ -226,11 +226,11 @@ TEST(WeightSlice, OfEveryBlockTypeJoin) {
   }
 }
 
-// A rank has the codes and scales that one rank alone would have: blocks and groups are those of
-// the whole weight.
+// A rank has the codes and scales that a single rank would have: blocks and groups are those of the
+// whole weight.
 TEST(WeightSlice, OfWeightsThatAreQuantisedAtLoadJoin) {
   std::vector<WeightSpec> specs = both_ways("m_proj.weight", {kSliceRows, kSliceColumns});
-  // Rows in another order; and every second one, with the others after them.
+  // The first spec has rows in another order. The second has every second row, then the others.
   specs.push_back({.name = "moved",
                    .shape = {kSliceRows, kSliceColumns},
                    .alternatives = {permuted({"n_proj.weight", {kSliceRows, kSliceColumns}},
@@ -246,7 +246,7 @@ TEST(WeightSlice, OfWeightsThatAreQuantisedAtLoadJoin) {
                                                .num_rows = kSliceRows / 2,
                                                .source_step = 2}})},
                    .cut = slice_cut(CutKind::kRows, {{kSliceRows / 2}, {kSliceRows / 2}})});
-  // Numbers of a file, which are rounded, and numbers that are drawn as codes.
+  // Two sources: a file, whose numbers are rounded at load, and DummyWeights, which draws codes.
   const testing::TemporaryFolder folder;
   std::vector<Tensor> tensors;
   for (uint64_t seed = 0; seed < 3; ++seed) {
@@ -271,7 +271,8 @@ TEST(WeightSlice, OfWeightsThatAreQuantisedAtLoadJoin) {
   }
 }
 
-// Stacked, interleaved and transposed tensors, vectors, experts whole and by their width.
+// Covers stacked, interleaved and transposed tensors, vectors, and experts that are cut whole or by
+// their width.
 std::vector<WeightSpec> specs_of_every_kind() {
   constexpr int64_t E = 6;
   constexpr int64_t I = 16;
@@ -357,7 +358,7 @@ TEST(WeightSlice, NamesTheWeightThatRanksDoNotDivide) {
   EXPECT_EQ(sliced(specs, 0, {.count = 5}).status().message(), legal[4].message());
 }
 
-// Every rank looks for every tensor of the model, so that all of them find the same fault.
+// Every rank looks for every tensor of the model, so that all ranks report the same fault.
 TEST(WeightSlice, TensorsOfOtherRanksAreNeitherUnexpectedNorForgotten) {
   const testing::TemporaryFolder folder;
   const Tensor matrix({4, 8}, DType::kBf16);
