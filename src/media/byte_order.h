@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers in files of either byte order. The caller has checked that the bytes are there.
+// Reads and compares numbers in files of either byte order. The caller has checked that the bytes
+// are there.
 //
 // Threading: free functions without state.
 #pragma once
@@ -28,7 +29,7 @@ namespace heddle::media {
   return (little16(bytes, at + 2) << 16) | little16(bytes, at);
 }
 
-// Whether these bytes stand at `at`; false where the text ends before.
+// Whether the text has the bytes `expected` at offset `at`; false if it ends before them.
 [[nodiscard]] inline bool has_bytes(std::span<const uint8_t> bytes, size_t at,
                                     std::string_view expected) {
   return at <= bytes.size() && bytes.size() - at >= expected.size() &&

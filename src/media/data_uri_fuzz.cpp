@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any text as a data URI and as base64.
+// Fuzzes the parsers of data URIs and base64 with any text.
 #include "core/check.h"
 #include "media/data_uri.h"
 

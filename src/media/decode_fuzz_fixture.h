@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The check of the decoders' fuzz targets.
+// check_decode(): the property that the fuzz targets of all decoders check.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace heddle::media::testing {
 
-// Any bytes end in an error or in a picture of the size that the header announced. The pixels are
-// few and the calls counted, so that no input takes long.
+// Checks that any bytes end in an error or in a picture of the size that the header announces. The
+// limits on pixels and on calls of `stop` keep every input fast.
 inline void check_decode(ImageFormat format, std::span<const uint8_t> file) {
   if (format_of(file) != format) return;
   const DecodeOptions options{.limits = {.max_pixels = 1 << 18, .max_side = 4096, .max_scans = 20},

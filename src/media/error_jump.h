@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the error functions of C libraries return to C++: libpng and libjpeg expect theirs never to
-// return, so they jump. The jump skips destructors: code that run() runs holds nothing with one.
+// ErrorJump: returns from the error callbacks of libpng and libjpeg to C++. The libraries do not
+// allow these callbacks to return, so they jump. The jump skips destructors: code called by run()
+// must not hold objects that have one.
 //
 // Threading: thread-confined.
 #pragma once
@@ -13,7 +14,7 @@ namespace heddle::media {
 
 class ErrorJump {
  public:
-  // False if `body` ended in fail().
+  // Calls `body`. Returns false if `body` ended in fail().
   template <typename Body>
   [[nodiscard]] bool run(const Body& body) {
     if (setjmp(target_) != 0) return false;
@@ -21,7 +22,8 @@ class ErrorJump {
     return true;
   }
 
-  // Only while run() is on the stack. The message is copied and may be cut.
+  // Ends `body`. Only to be called while run() is on the stack. The message is copied and may be
+  // cut short.
   [[noreturn]] void fail(const char* message) {
     size_t length = 0;
     for (; length + 1 < message_.size() && message[length] != '\0'; ++length) {
@@ -31,7 +33,7 @@ class ErrorJump {
     std::longjmp(target_, 1);
   }
 
-  // The caller asked to stop: ends as fail(), and stopped() is true.
+  // Ends `body` like fail(), because the caller asked to stop; stopped() is then true.
   [[noreturn]] void stop() {
     stopped_ = true;
     fail("stopped");

@@ -39,7 +39,7 @@ Image turn_upright(Image image, int orientation) {
   const auto [height, width] = image.size;
   const bool swapped = orientation >= 5;
   Image turned(swapped ? ImageSize{.height = width, .width = height} : image.size);
-  // Which of the source's axes run backwards, seen from the result.
+  // Whether the result's axes read the source from right to left, and from bottom to top.
   const bool from_right =
       orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;
   const bool from_bottom =

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one thing that Heddle reads of EXIF: how a picture must be turned to stand upright.
+// Reads the orientation from EXIF data, the only value that Heddle uses of it, and turns pictures
+// upright.
 //
 // Threading: free functions without state.
 #pragma once
@@ -11,13 +12,14 @@
 
 namespace heddle::media {
 
-// The orientation, 1 to 8, in a TIFF structure of either byte order, which may have "Exif\0\0"
-// before it. Only the first directory is read, at most its 65,535 entries; 1 where there is no
-// orientation or the structure is broken.
+// The orientation, 1 to 8, in a TIFF structure of either byte order, which may begin with
+// "Exif\0\0". Only the first directory is read, at most its 65,535 entries. Returns 1 if there is
+// no orientation or the structure is broken.
 [[nodiscard]] int exif_orientation(std::span<const uint8_t> tiff);
 
-// 2 mirrors left to right, 3 turns by 180 degrees, 4 mirrors top to bottom, 5 transposes, 6 turns
-// clockwise, 7 transposes at the other diagonal, 8 turns counter-clockwise.
+// Orientation 1 changes nothing, 2 mirrors left to right, 3 turns by 180 degrees, 4 mirrors top to
+// bottom, 5 transposes, 6 turns clockwise, 7 transposes along the other diagonal, 8 turns
+// counter-clockwise.
 [[nodiscard]] Image turn_upright(Image image, int orientation);
 
 }  // namespace heddle::media

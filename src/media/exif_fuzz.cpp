@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as an EXIF block.
+// Fuzzes the EXIF reader with any bytes.
 #include "core/check.h"
 #include "media/exif.h"
 

@@ -33,13 +33,13 @@ TEST(Exif, BrokenBlocksAreUpright) {
     std::string block = good;
     return block.replace(at, bytes.size(), bytes);
   };
-  EXPECT_EQ(orientation_of(changed(0, "IM")), 1);           // no byte order
-  EXPECT_EQ(orientation_of(changed(2, big(43, 2))), 1);     // BigTIFF
-  EXPECT_EQ(orientation_of(changed(4, big(~0u, 4))), 1);    // a directory far outside
-  EXPECT_EQ(orientation_of(changed(4, big(25, 4))), 1);     // one that ends outside
-  EXPECT_EQ(orientation_of(changed(12, big(4, 2))), 1);     // a long number
-  EXPECT_EQ(orientation_of(changed(14, big(2, 4))), 1);     // two numbers
-  EXPECT_EQ(orientation_of(changed(8, big(65535, 2))), 6);  // more entries than there is room for
+  EXPECT_EQ(orientation_of(changed(0, "IM")), 1);           // an unknown byte order
+  EXPECT_EQ(orientation_of(changed(2, big(43, 2))), 1);     // the magic number of BigTIFF
+  EXPECT_EQ(orientation_of(changed(4, big(~0u, 4))), 1);    // the directory is far outside the data
+  EXPECT_EQ(orientation_of(changed(4, big(25, 4))), 1);     // the directory ends outside the data
+  EXPECT_EQ(orientation_of(changed(12, big(4, 2))), 1);     // type LONG in place of SHORT
+  EXPECT_EQ(orientation_of(changed(14, big(2, 4))), 1);     // the entry has two numbers
+  EXPECT_EQ(orientation_of(changed(8, big(65535, 2))), 6);  // announces entries that do not exist
 }
 
 TEST(Exif, TurnsEveryWay) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A decoded picture: rows from the top, each pixel three bytes, red, green, blue. After decoding
-// nothing else of the file matters.
+// Image: a decoded picture. Rows from the top, pixels of three bytes: red, green, blue. Nothing
+// else of the file is needed after decoding.
 #pragma once
 
 #include <cstddef>

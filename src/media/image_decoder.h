@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes of a JPEG, PNG or WebP file to a picture that stands upright, as Pillow decodes it with the
-// same libraries: colour profiles and gamma are ignored, 16 bits become their high byte, grey is
-// repeated, CMYK is converted by Pillow's integers. Of an animation the first frame counts.
+// Decodes a JPEG, PNG or WebP file to an upright RGB picture, with the pixels that Pillow gives
+// with the same libraries. Colour profiles and gamma are ignored. Channels of 16 bits keep their
+// high byte. Grey is repeated for the three channels. CMYK is converted with Pillow's integer
+// arithmetic. Only the first frame of an animation is decoded.
 //
-// Limits come before memory for pixels, errors of the libraries end as a MediaError, and a file
-// that ends early is an error. Bytes after the end of the picture are ignored.
+// Limits are checked before memory for pixels is allocated. Errors of the libraries are returned as
+// a MediaError. A file that ends early is an error; bytes after the end of the picture are ignored.
 //
 // Cost: one pass over the file and ImageHeader::decode_bytes() of memory.
 // Threading: a free function without state.
@@ -20,18 +21,21 @@
 
 namespace heddle::media {
 
-// Pixels that are not opaque: put on white, or their colour as it stands in the file.
+// Pixels that are not opaque: kWhite blends them with white; kDrop keeps their colour and ignores
+// alpha.
 enum class AlphaMode { kWhite, kDrop };
 
-// These settings decide a picture's pixels, so they belong to its identity.
+// These settings change the pixels of a picture, so anything that identifies a decoded picture must
+// include them.
 struct DecodeOptions {
   MediaLimits limits;
   AlphaMode alpha = AlphaMode::kWhite;
-  bool turn_upright = true;  // by the file's EXIF orientation
+  bool turn_upright = true;  // turns the picture by the file's EXIF orientation
 };
 
-// True: stop, nobody waits for the picture. Asked about once a row, on the decoding thread, while
-// others may change what it reads. An empty one never stops.
+// Returns true to stop decoding, because no caller waits for the picture any more. It is called
+// about once a row on the decoding thread; other threads may change what it reads. An empty
+// function never stops.
 using StopCheck = std::function<bool()>;
 
 // Error: those of read_image_header(); kDecodeFailed, kTooExpensive, kCancelled.

@@ -44,7 +44,7 @@ MediaError error_of(const std::string& file, const DecodeOptions& options = {},
   return image.error();
 }
 
-// One of each format, with the same pixels but for what JPEG loses.
+// Makes a file of each format. All have the same pixels, except for the loss of JPEG.
 std::vector<std::pair<std::string, std::string>> files_of(const Image& picture) {
   return {{"PNG", png_of(picture)},
           {"interlaced PNG", png_of(picture, "", true)},
@@ -66,7 +66,8 @@ TEST(ImageDecoder, EveryFormatGivesThePixels) {
         continue;
       }
       for (size_t i = 0; i < picture.rgb.size(); ++i) {
-        EXPECT_LE(std::abs(image.rgb[i] - picture.rgb[i]), 3) << i;  // rounding to YCbCr and back
+        // loss of the conversion to YCbCr and back
+        EXPECT_LE(std::abs(image.rgb[i] - picture.rgb[i]), 3) << i;
       }
     }
   }
@@ -101,14 +102,14 @@ TEST(ImageDecoder, AlphaIsPutOnWhiteOrDropped) {
   EXPECT_EQ(pixels_of(png, AlphaMode::kWhite), white);
   EXPECT_EQ(pixels_of(png, AlphaMode::kDrop), plain);
 
-  // A lossless WebP file keeps no colour under an alpha of 0.
+  // A lossless WebP encoder discards the colour of pixels whose alpha is 0.
   const std::string webp = webp_of({1, 3}, {rgba.begin(), rgba.end()}, 4);
   EXPECT_EQ(pixels_of(webp, AlphaMode::kWhite), white);
 
   const std::string grey =
       png_file({.width = 2, .colour_type = 4, .rows = std::string("\0\x0A\x80\x0A\xFF", 5)});
   EXPECT_THAT(pixels_of(grey), ElementsAre(132, 132, 132, 10, 10, 10));
-  // Transparency of a palette, of a grey level and of a colour.
+  // The tRNS chunk of a palette, of a grey level and of a colour.
   const std::string palette = png_file({.width = 2,
                                         .bits = 1,
                                         .colour_type = 3,
@@ -126,7 +127,7 @@ TEST(ImageDecoder, AlphaIsPutOnWhiteOrDropped) {
 
 TEST(ImageDecoder, GreyAndCmykJpegBecomeRgb) {
   EXPECT_THAT(pixels_of(jpeg_of({8, 8}, std::vector<uint8_t>(64, 77), {.channels = 1})), Each(77));
-  // Inverted ink: 255 of each channel is white, 0 of black ink is black.
+  // The ink is stored inverted: 255 in each channel is white, and 0 in the fourth is black.
   std::vector<uint8_t> ink;
   for (int i = 0; i < 64; ++i) ink.insert(ink.end(), {100, 200, 255, 128});
   const Image image = decoded(jpeg_of({8, 8}, ink, {.channels = 4}));
@@ -155,7 +156,7 @@ TEST(ImageDecoder, TheFirstFrameOfAnAnimationIsDecoded) {
       }
     }
   }
-  // A frame that leaves the canvas, or that is none.
+  // A frame outside the canvas, and an animation without a frame.
   const std::string outside = riff_file(vp8x_chunk(2, {5, 6}) + frames);
   EXPECT_THAT(error_of(outside).message, HasSubstr("does not lie on the canvas"));
   EXPECT_THAT(error_of(riff_file(vp8x_chunk(2, {5, 6}))).message, HasSubstr("without a frame"));
@@ -222,7 +223,8 @@ TEST(ImageDecoder, LimitsHoldBeforePixels) {
   }
 }
 
-// A header is all that these files need to be refused: the pixels that it announces are not there.
+// The header alone is enough to refuse these files. They do not contain the pixels that it
+// announces.
 TEST(ImageDecoder, HugePicturesAreRefusedByTheirHeader) {
   std::string jpeg = jpeg_of(kSmall, test_picture(5, 7).rgb);
   const size_t frame = jpeg.find("\xFF\xC0");
@@ -264,7 +266,7 @@ TEST(ImageDecoder, ScansOfAJpegAreCounted) {
   const size_t first = file.find("\xFF\xDA");
   const size_t second = file.find("\xFF\xDA", first + 2);
   ASSERT_NE(second, std::string::npos);
-  // The first scan again and again; the tables before a scan may stand before the next.
+  // Repeats the first scan. The tables that belong to the second scan may follow.
   std::string bomb = file.substr(0, first);
   for (int i = 0; i < 600; ++i) bomb += file.substr(first, file.find("\xFF\xC4", first) - first);
   bomb += file.substr(file.find("\xFF\xC4", first));
@@ -291,7 +293,7 @@ TEST(ImageDecoder, AFileThatEndsEarlyIsAnErrorAndOneThatEndsLateIsNot) {
 
 TEST(ImageDecoder, AWrongChecksumOfPixelsIsAnError) {
   std::string file = png_of(test_picture(5, 7));
-  const size_t after = file.rfind("IEND") - 5;  // the last byte of the checksum before it
+  const size_t after = file.rfind("IEND") - 5;  // the last byte of the checksum of IDAT
   file[after] = static_cast<char>(file[after] ^ 1);
   EXPECT_THAT(error_of(file).message, HasSubstr("the PNG file is broken: IDAT: CRC error"));
 }
@@ -311,7 +313,7 @@ TEST(ImageDecoder, StopsWhenAsked) {
   }
 }
 
-// Hashes of what Pillow decodes with the same libraries.
+// Reads the recorded hashes of pictures that Pillow decoded with the same libraries.
 nlohmann::json json_of(const std::filesystem::path& path) {
   return nlohmann::json::parse(read_whole_file(path).value());
 }
@@ -327,7 +329,7 @@ TEST(ImageVectors, DecodedPicturesEqualThoseOfPillow) {
       const AlphaMode alpha =
           std::string_view(mode) == "drop" ? AlphaMode::kDrop : AlphaMode::kWhite;
       const auto image = decode_image(bytes_of(file), {.alpha = alpha});
-      // Its pixels have a wrong checksum, which Pillow takes.
+      // This file's pixels have a wrong checksum, which Pillow accepts.
       if (expected.contains("error") || name.ends_with("xcsn0g01.png")) {
         EXPECT_FALSE(image.ok());
         ++num_broken;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pictures made in code, and the files that hold them.
+// Makes pictures for tests, and encodes them as files.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,8 @@ inline std::span<const uint8_t> bytes_of(const std::string& text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
 }
 
-// No two pixels nearby are equal, and no symmetry maps it to itself. The resampler's stored vectors
-// are of this picture.
+// A picture in which neighbouring pixels differ and that no symmetry maps to itself. The recorded
+// results in resample_test.cpp belong to this picture.
 inline Image test_picture(int64_t height, int64_t width) {
   Image image({.height = height, .width = width});
   for (int64_t y = 0; y < height; ++y) {
@@ -60,7 +60,7 @@ inline std::string sha256_hex(std::string_view text) {
   return hex;
 }
 
-// As the stored vectors: of height, width and pixels.
+// The hash that the recorded results use: SHA-256 of height, width and pixels.
 inline std::string hash_of(const Image& image) {
   const auto height = static_cast<uint64_t>(image.size.height);
   const auto width = static_cast<uint64_t>(image.size.width);
@@ -68,7 +68,7 @@ inline std::string hash_of(const Image& image) {
                     std::string(reinterpret_cast<const char*>(image.rgb.data()), image.rgb.size()));
 }
 
-// A TIFF structure with one entry.
+// A TIFF structure with one entry, the orientation.
 inline std::string exif_block(int orientation, bool little_endian = false) {
   const auto number = little_endian ? little : big;
   const auto value = static_cast<uint64_t>(orientation);
@@ -100,7 +100,7 @@ struct PngParts {
   int bits = 8;
   int colour_type = 2;  // 0 grey, 2 RGB, 3 palette, 4 grey and alpha, 6 RGBA
   bool interlaced = false;
-  std::string rows;    // each with its filter byte before it
+  std::string rows;    // encoded rows, each after its filter byte
   std::string before;  // chunks between IHDR and IDAT
   std::string after;   // chunks between IDAT and IEND
 };
@@ -114,7 +114,7 @@ inline std::string png_file(const PngParts& parts) {
          png_chunk("IDAT", deflated(parts.rows)) + parts.after + png_chunk("IEND", "");
 }
 
-// RGB with 8 bits.
+// Encodes a picture as an RGB PNG file with 8 bits per channel.
 inline std::string png_of(const Image& image, const std::string& before = "",
                           bool interlaced = false) {
   PngParts parts{.height = image.size.height, .width = image.size.width, .before = before};
@@ -147,7 +147,8 @@ struct JpegParts {
   std::string exif;  // a TIFF structure
 };
 
-// `samples` are [height, width, channels]; quality 100 without chroma subsampling.
+// Encodes `samples`, [height, width, channels], as a JPEG file of quality 100 without chroma
+// subsampling.
 inline std::string jpeg_of(ImageSize size, const std::vector<uint8_t>& samples,
                            const JpegParts& parts = {}) {
   jpeg_compress_struct info;
@@ -186,7 +187,7 @@ inline std::string jpeg_of(ImageSize size, const std::vector<uint8_t>& samples,
   return result;
 }
 
-// Lossless. `channels` is 3, or 4 with alpha.
+// Encodes a lossless WebP file. `channels` is 3, or 4 with alpha.
 inline std::string webp_of(ImageSize size, const std::vector<uint8_t>& pixels, int channels = 3) {
   uint8_t* file = nullptr;
   const int width = static_cast<int>(size.width), height = static_cast<int>(size.height);
@@ -207,7 +208,7 @@ inline std::string riff_file(std::string_view chunks) {
   return "RIFF" + little(chunks.size() + 4, 4) + "WEBP" + std::string(chunks);
 }
 
-// The chunk that says which others an extended WebP file has, by the bits of `flags`.
+// The VP8X chunk of an extended WebP file. The bits of `flags` say which other chunks the file has.
 inline std::string vp8x_chunk(int flags, ImageSize canvas) {
   return riff_chunk("VP8X", little(static_cast<uint64_t>(flags), 4) +
                                 little(static_cast<uint64_t>(canvas.width - 1), 3) +

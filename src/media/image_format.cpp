@@ -18,7 +18,7 @@ struct Signature {
   ImageFormat format;
 };
 
-// In order: the brands of AVIF stand before "ftyp" alone.
+// The first match is used, so AVIF's brands come before "ftyp" alone, which is any HEIF file.
 constexpr Signature kSignatures[] = {
     {0, "\xFF\xD8\xFF"sv, ImageFormat::kJpeg},
     {0, "\x89PNG\r\n\x1A\n"sv, ImageFormat::kPng},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The format of a picture by its first bytes.
+// Recognises a picture's format by its first bytes.
 //
 // Threading: free functions without state.
 #pragma once
@@ -12,8 +12,8 @@
 
 namespace heddle::media {
 
-// Only the first three are decoded. The others are recognised so that errors can name them,
-// and to_string() has their names in this order.
+// Only the first three formats are decoded. The others are recognised so that errors can name them.
+// to_string() lists the names in this order.
 enum class ImageFormat {
   kJpeg,
   kPng,
@@ -23,7 +23,7 @@ enum class ImageFormat {
   kTiff,
   kHeif,  // HEIC and other pictures in HEIF containers
   kAvif,
-  kSvg,  // or other XML
+  kSvg,  // SVG or any other XML
   kPdf,
   kUnknown,
 };
@@ -33,7 +33,8 @@ enum class ImageFormat {
 // Looks at most at the first 64 bytes.
 [[nodiscard]] ImageFormat format_of(std::span<const uint8_t> file);
 
-// One that is decoded here. Error: kUnsupportedFormat, naming the format and those that are.
+// The format, if Heddle decodes it. Error: kUnsupportedFormat, naming the format and those that
+// Heddle decodes.
 MediaResult<ImageFormat> decodable_format_of(std::span<const uint8_t> file);
 
 }  // namespace heddle::media

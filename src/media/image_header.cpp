@@ -59,7 +59,7 @@ MediaResult<ImageHeader> read_image_header(std::span<const uint8_t> file,
                                   "times the other; crop it",
                                   width, height, limits.max_aspect)};
   }
-  if (header->orientation != 1) header->bytes_per_pixel += 3;  // the turned copy
+  if (header->orientation != 1) header->bytes_per_pixel += 3;  // turning makes a copy
   return header;
 }
 

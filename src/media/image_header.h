@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A picture's header and the limits that it must keep before any pixel is decoded. Reading one
-// allocates nothing and walks over the file once at most.
+// Reads a picture's header and checks the limits before any pixel is decoded. Reading a header
+// allocates no memory and passes over the file at most once.
 //
 // Threading: free functions without state.
 #pragma once
@@ -15,36 +15,36 @@
 namespace heddle::media {
 
 struct MediaLimits {
-  int64_t max_bytes = int64_t{20} << 20;  // of the file
+  int64_t max_bytes = int64_t{20} << 20;  // size of the encoded file
   int64_t max_pixels = 40'000'000;
   int64_t max_side = 16'384;
-  int64_t max_aspect = 1000;  // the longer side by the shorter
-  int64_t max_scans = 500;    // of a progressive JPEG: each is a pass over the picture
+  int64_t max_aspect = 1000;  // the longer side divided by the shorter
+  int64_t max_scans = 500;    // scans of a progressive JPEG; each is a pass over the picture
 };
 
 struct ImageHeader {
   ImageFormat format = ImageFormat::kUnknown;
-  ImageSize stored;             // as the file has it, before its orientation is applied
-  int orientation = 1;          // as in EXIF, 1 to 8; 1 where the file has none or a broken one
-  bool animated = false;        // only its first frame is decoded
-  int64_t bytes_per_pixel = 0;  // of memory while it is decoded, the result included
+  ImageSize stored;             // size in the file, before the orientation is applied
+  int orientation = 1;          // EXIF orientation, 1 to 8; 1 if the file has none or a broken one
+  bool animated = false;        // the file has several frames, of which only the first is decoded
+  int64_t bytes_per_pixel = 0;  // memory that decoding needs for each pixel, the result included
 
-  // The most memory that decoding takes at one time. Only within the limits: files may claim sizes
-  // whose products leave 63 bits.
+  // The peak memory of decoding. Call it only for sizes within the limits: a file may claim a size
+  // whose product overflows 63 bits.
   [[nodiscard]] int64_t decode_bytes() const { return stored.pixels() * bytes_per_pixel; }
 
-  // After the orientation: what the result of decoding has.
+  // The size after the orientation is applied, which is the size of the decoded picture.
   [[nodiscard]] ImageSize upright() const {
     return orientation >= 5 ? ImageSize{.height = stored.width, .width = stored.height} : stored;
   }
 };
 
-// Error: kTooManyBytes, kUnsupportedFormat, kDecodeFailed for a header that is truncated or
-// contradicts itself, kTooManyPixels, kAspectRatio.
+// Error: kTooManyBytes, kUnsupportedFormat, kTooManyPixels, kAspectRatio; kDecodeFailed for a
+// header that is truncated or contradicts itself.
 MediaResult<ImageHeader> read_image_header(std::span<const uint8_t> file,
                                            const MediaLimits& limits);
 
-// Error: kTooManyBytes. For texts that are not decoded yet.
+// Checks a size in bytes before the data is decoded, for base64 texts. Error: kTooManyBytes.
 MediaResult<int64_t> check_file_bytes(int64_t bytes, const MediaLimits& limits);
 
 }  // namespace heddle::media

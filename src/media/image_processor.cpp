@@ -44,7 +44,8 @@ MediaResult<ImagePlan> ImageProcessor::plan(ImageSize picture) const {
     const auto& [content, canvas] = piece->fitted;
     plan.tokens += piece->tokens;
     plan.bytes += canvas.pixels() * 3 * config_.frames * static_cast<int64_t>(sizeof(float));
-    // The crop, the scaled rows and the result of scaling; floats on the float path.
+    // The scratch memory: the crop, the rows scaled horizontally, and the scaled result. The float
+    // path stores floats in place of bytes.
     const int64_t per_value = config_.arithmetic == ResampleArithmetic::kFloat ? 4 : 1;
     scratch = std::max(scratch,
                        3 * (source.size.pixels() + per_value * source.size.height * content.width +
@@ -82,7 +83,8 @@ Patches ImageProcessor::cut(const Image& content, const PlannedPiece& piece) con
       static_cast<size_t>(patches.grid_height * patches.grid_width * patches.features));
   float* out = patches.values.data();
 
-  // A patch at (y, x) in pixels of the canvas; beyond the picture pixels are 0.
+  // Appends the patch whose top left pixel is (top, left) of the canvas. Pixels outside the picture
+  // are 0.
   const auto cut_patch = [&](int64_t top, int64_t left) {
     const int64_t pixel_step = channel_last ? 3 : 1;
     const int64_t channel_step = channel_last ? 1 : config_.frames * patch * patch;

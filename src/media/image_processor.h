@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A decoded picture to the patches that a model's vision tower reads.
+// Converts a decoded picture to the patches that a model's vision tower reads.
 //
-// plan() needs a picture's size only: prompts are expanded, and pictures refused, before anything
-// is decoded. process() makes what the plan announced.
+// plan() needs only a picture's size, so prompts are expanded and unsuitable pictures refused
+// before anything is decoded. process() returns patches of the planned shapes.
 //
 // Threading: immutable after construction.
 #pragma once
@@ -17,22 +17,23 @@
 
 namespace heddle::media {
 
-// One picture for the tower: the whole, or a crop of it.
+// One input of the vision tower: the whole picture or a crop of it.
 struct PlannedPiece {
   Crop source;
   FittedSize fitted;
-  int64_t grid_height = 0;  // patches
+  int64_t grid_height = 0;  // number of patches from top to bottom
   int64_t grid_width = 0;
   int64_t tokens = 0;  // grid_height * grid_width / merge^2
 };
 
 struct ImagePlan {
   std::vector<PlannedPiece> pieces;
-  int64_t tokens = 0;  // of all pieces
-  int64_t bytes = 0;   // of memory that process() takes at one time, its result included
+  int64_t tokens = 0;  // sum over all pieces
+  int64_t bytes = 0;   // peak memory of process(), the result included
 };
 
-// Values are [grid_height * grid_width, features], features = 3 * frames * patch^2.
+// The patches of one piece: values [grid_height * grid_width, features] with features = 3 * frames
+// * patch^2.
 struct Patches {
   int64_t grid_height = 0;
   int64_t grid_width = 0;
@@ -45,10 +46,10 @@ class ImageProcessor {
   explicit ImageProcessor(ImageProcessorConfig config)
       : config_(std::move(config)), values_(config_.normalisation) {}
 
-  // Of an upright picture. Error: as fit().
+  // Plans an upright picture of this size. Error: as fit().
   [[nodiscard]] MediaResult<ImagePlan> plan(ImageSize picture) const;
 
-  // The pieces of the plan, in order. Error: as plan().
+  // Returns the patches of the plan's pieces, in order. Error: as plan().
   [[nodiscard]] MediaResult<std::vector<Patches>> process(const Image& image) const;
 
   [[nodiscard]] const ImageProcessorConfig& config() const { return config_; }

@@ -36,10 +36,10 @@ const std::vector<double> kClipMean = {0.48145466, 0.4578275, 0.40821073};
 const std::vector<double> kClipDeviation = {0.26862954, 0.26130258, 0.27577711};
 const std::vector<double> kHalf = {0.5, 0.5, 0.5};
 
-// The scopes in which one file's keys are looked up.
+// Reads the configuration from the scopes of one file in which keys are looked up.
 class ProcessorReader {
  public:
-  // `root` is the whole of processor_config.json, or null.
+  // `root` is all of processor_config.json, or null.
   ProcessorReader(ConfigReader reader, const nlohmann::json* root)
       : reader_(std::move(reader)), root_(root) {}
 
@@ -53,7 +53,8 @@ class ProcessorReader {
     const auto* const known = std::ranges::find(kClasses, type, &ProcessorClass::name);
     if (known != std::end(kClasses)) {
       (this->*known->read)();
-    } else if (reader_.has("media_proc_cfg")) {  // Kimi K2.5, whose class is code beside the model
+      // Kimi K2.5, whose processor class is Python code in the model's folder
+    } else if (reader_.has("media_proc_cfg")) {
       read_never_enlarge();
     } else {
       std::string names;
@@ -76,7 +77,8 @@ class ProcessorReader {
   };
 
   void read_common(const Defaults& defaults) {
-    // PIL's numbers. torch has no Lanczos filter and takes the cubic one in its place.
+    // Filters have PIL's numbers. torch has no Lanczos filter; transformers uses bicubic in its
+    // place.
     const int64_t filter = reader_.integer(
         "resample", defaults.filter == ResampleFilter::kBicubic ? 3 : 2, {.low = 0, .high = 5});
     if (filter == 2) {
@@ -104,7 +106,7 @@ class ProcessorReader {
         triple("image_std", defaults.deviation, normalisation.normalise ? 1e-6 : 0);
   }
 
-  // A number, or {"height": n, "width": n} with equal ones.
+  // Reads a number, or {"height": n, "width": n} with two equal numbers.
   int64_t patch_side(int64_t fallback) {
     const nlohmann::json* const value = reader_.find("patch_size");
     if (value == nullptr || !value->is_object()) {
@@ -118,7 +120,7 @@ class ProcessorReader {
     return height;
   }
 
-  // A member of `size`.
+  // Reads a member of the object `size`.
   int64_t size_member(std::string_view key, int64_t fallback, ConfigReader::IntegerRange range) {
     return reader_.narrowed({reader_.object("size")}, false).integer(key, fallback, range);
   }
@@ -136,7 +138,7 @@ class ProcessorReader {
     SmartResize rule{.factor = config_.patch * config_.merge,
                      .min_pixels = 56 * 56,
                      .max_pixels = 28 * 28 * 1280};
-    // Despite their names, the edges are numbers of pixels.
+    // Despite their names, "shortest_edge" and "longest_edge" are numbers of pixels.
     for (const auto& [low, high] :
          {std::pair("min_pixels", "max_pixels"), std::pair("shortest_edge", "longest_edge")}) {
       rule.min_pixels = size_member(low, rule.min_pixels, kPicturePixels);
@@ -216,7 +218,7 @@ class ProcessorReader {
   void read_longest_edge() {
     read_common({});
     config_.patch = patch_side(16);
-    // Of the processor around the image processor.
+    // This key belongs to the processor that contains the image processor.
     config_.merge = reader_.narrowed({root_}, true).integer("spatial_merge_size", 1, kMergedSide);
     LongestEdge rule{.longest = size_member("longest_edge", 1024, kPictureSide)};
     rule.factor = config_.patch * config_.merge;
@@ -271,7 +273,7 @@ Result<ImageProcessorConfig> parse_image_processor_config(std::string_view proce
   const char* const file = is_nested ? kProcessorFile : kPreprocessorFile;
   if (!error.ok()) return error.with_context(file);
   ConfigReader inner = outer.narrowed({keys}, false);
-  // Kimi K2.5 has its keys one level deeper.
+  // Kimi K2.5 has its keys one level deeper, in an object of their own.
   const nlohmann::json* const deeper = inner.object("media_proc_cfg");
   auto config = ProcessorReader(inner.narrowed({deeper}, true), &root).read();
   if (!config.ok()) return config.status().with_context(file);

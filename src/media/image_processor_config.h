@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model's preprocessing, as its files say it: `processor_config.json` with the keys under
-// `image_processor`, or else `preprocessor_config.json` with the keys at the root. transformers
-// takes them in this order.
+// Reads a model's image preprocessing from its files: from `processor_config.json`, with the keys
+// under `image_processor`, or else from `preprocessor_config.json`, with the keys at the root.
+// transformers uses the same order.
 //
-// Numbers come from the file, never from the habit of a family. A key that is absent has the
+// Numbers come from the file and are never assumed from the model's family. An absent key has the
 // default of the processor's class.
 //
 // Threading: free functions without state.
@@ -22,10 +22,10 @@
 
 namespace heddle::media {
 
-// The order of patches: row by row, or all of a merged cell before the next cell.
+// The order of patches: row by row, or all patches of a merged cell before those of the next cell.
 enum class PatchOrder { kRaster, kMergedCells };
 
-// The order of a patch's values: channel, frame, y, x; or y, x, channel.
+// The order of the values in a patch: channel, frame, y, x; or y, x, channel.
 enum class ValueOrder { kChannelFirst, kChannelLast };
 
 struct ImageProcessorConfig {
@@ -34,21 +34,21 @@ struct ImageProcessorConfig {
   ResampleFilter filter = ResampleFilter::kBicubic;
   ResampleArithmetic arithmetic = ResampleArithmetic::kTorch;
   Normalisation normalisation;
-  int64_t patch = 0;   // pixels of a patch along a side
-  int64_t merge = 1;   // patches of a token along a side
-  int64_t frames = 1;  // of a patch: a picture fills all of them with the same pixels
+  int64_t patch = 0;   // width and height of a patch in pixels
+  int64_t merge = 1;   // patches that a token covers along each side
+  int64_t frames = 1;  // frames in a patch; a still picture repeats its pixels in all of them
   PatchOrder patch_order = PatchOrder::kRaster;
   ValueOrder value_order = ValueOrder::kChannelFirst;
 };
 
-// `processor` is processor_config.json's text or empty, `preprocessor` preprocessor_config.json's.
-// Error: kNotFound if neither describes an image processor; kUnimplemented for a processor, or a
-// value, that Heddle has not; kInvalidArgument or kDataLoss for broken files. Each names the file,
-// the key and the value.
+// `processor` is the text of processor_config.json, or empty; `preprocessor` that of
+// preprocessor_config.json. Error: kNotFound if neither describes an image processor;
+// kUnimplemented for a processor or a value that Heddle does not support; kInvalidArgument or
+// kDataLoss for broken files. Each message names the file, the key and the value.
 Result<ImageProcessorConfig> parse_image_processor_config(std::string_view processor,
                                                           std::string_view preprocessor);
 
-// The same for a model's folder.
+// Reads both files from a model's folder.
 Result<ImageProcessorConfig> load_image_processor_config(const std::filesystem::path& folder);
 
 }  // namespace heddle::media

@@ -139,14 +139,14 @@ TEST(ImageProcessorConfig, ErrorsNameFileKeyAndValue) {
               HasSubstr("fixed_output_tokens is 64"));
 }
 
-// Pixel values that are the pixels' bytes.
+// A configuration without rescaling or normalisation: the values are the bytes of the pixels.
 ImageProcessorConfig plain(SizeRule rule) {
   ImageProcessorConfig config{.size = rule, .patch = 2};
   config.normalisation.rescale = config.normalisation.normalise = false;
   return config;
 }
 
-// Pixel (y, x) has the channels 3 (8 y + x) + {0, 1, 2}.
+// A picture whose pixel (y, x) has the channels 3 (8 y + x) + {0, 1, 2}.
 Image numbered(int64_t height, int64_t width) {
   Image image({.height = height, .width = width});
   for (int64_t y = 0; y < height; ++y) {
@@ -155,7 +155,7 @@ Image numbered(int64_t height, int64_t width) {
   return image;
 }
 
-// The top left pixel of each patch, as 8 y + x, by its red channel.
+// Identifies the top left pixel of each patch as 8 y + x, which its red channel gives.
 std::vector<int> corners(const Patches& patches) {
   std::vector<int> result;
   for (size_t i = 0; i < patches.values.size(); i += static_cast<size_t>(patches.features)) {
@@ -247,7 +247,7 @@ TEST(PixelValues, RoundAsTransformersDoes) {
   EXPECT_EQ(PixelValues({.rescale = false, .mean = {1, 2, 3}}).channel(2)[7], 4);
 }
 
-// The number of values that differ in any bit.
+// The number of values that differ from the recorded ones in at least one bit.
 int64_t num_different(const std::vector<Patches>& pieces, const checkpoint::SafetensorsFile& file,
                       const std::string& name, int64_t* num_values) {
   const auto tensor = file.view(name);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
-#include <cstdio>  // jpeglib.h uses FILE
+#include <cstdio>  // FILE, which jpeglib.h needs
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -19,7 +19,7 @@ namespace heddle::media {
 
 namespace {
 
-// Coefficients of a progressive file of 40 million pixels at full chroma have 240 MB.
+// The coefficients of a progressive file with 40 million pixels at full chroma take 240 MB.
 constexpr long kMostJpegBytes = 256L << 20;
 
 MediaError broken_jpeg(std::string_view complaint) {
@@ -27,7 +27,7 @@ MediaError broken_jpeg(std::string_view complaint) {
           fmt::format("the JPEG file is broken: {}; save the picture again", complaint)};
 }
 
-// libjpeg's object with its callbacks, which find their way back through client_data.
+// libjpeg's decoder and its callbacks, which find this object through client_data.
 class JpegReader {
  public:
   JpegReader(std::span<const uint8_t> file, int64_t max_scans, const StopCheck& stop)
@@ -52,7 +52,7 @@ class JpegReader {
 
   ~JpegReader() { jpeg_destroy_decompress(&info_); }  // does nothing where begin() made nothing
 
-  // Reads up to the first scan and chooses how to decode.
+  // Reads the file up to its first scan and chooses how to decode.
   [[nodiscard]] bool begin() {
     return jump_.run([this] {
       jpeg_create_decompress(&info_);
@@ -74,7 +74,7 @@ class JpegReader {
 
   [[nodiscard]] bool is_cmyk() const { return info_.out_color_space == JCS_CMYK; }
 
-  // All rows of RGB. `cmyk` has room for one row of four bytes a pixel if is_cmyk().
+  // Decodes all rows to RGB. If is_cmyk(), `cmyk` must have room for one row of four bytes a pixel.
   [[nodiscard]] bool read_rows(Image& image, uint8_t* cmyk) {
     return jump_.run([&] {
       jpeg_start_decompress(&info_);
@@ -107,7 +107,7 @@ class JpegReader {
     reader.jump_.fail(message.data());
   }
 
-  // Warnings are about data that decodes all the same, as Pillow takes it, too.
+  // libjpeg warns about faults that it can decode. Pillow ignores these warnings, too.
   static void ignore_message(j_common_ptr /*info*/, int /*level*/) {}
 
   static void ignore_output(j_common_ptr /*info*/) {}
@@ -133,7 +133,8 @@ class JpegReader {
     }
   }
 
-  // Four-channel files hold inverted ink, as Adobe's programs write and Pillow reads all of them.
+  // Files with four channels store inverted ink: Adobe's programs write them so, and Pillow reads
+  // all such files so.
   static void rgb_of_cmyk(const uint8_t* cmyk, uint8_t* rgb, int64_t pixels) {
     for (int64_t i = 0; i < pixels; ++i, cmyk += 4, rgb += 3) {
       const int light = cmyk[3];
@@ -187,7 +188,7 @@ MediaResult<ImageHeader> read_jpeg_header(std::span<const uint8_t> file) {
   int components = 0;
   for (size_t at = 2; at + 4 <= file.size();) {
     const uint8_t marker = file[at + 1];
-    if (file[at] != 0xFF || marker == 0xFF) {  // filling, or bytes that do not belong there
+    if (file[at] != 0xFF || marker == 0xFF) {  // padding, or bytes that do not belong here
       ++at;
       continue;
     }
@@ -196,13 +197,14 @@ MediaResult<ImageHeader> read_jpeg_header(std::span<const uint8_t> file) {
       at += 2;
       continue;
     }
-    if (marker == 0xD9) break;  // end of the picture
+    if (marker == 0xD9) break;  // marker EOI: end of the picture
     const size_t length = big16(file, at + 2);
     if (length < 2 || length > file.size() - at - 2) break;
     const auto segment = file.subspan(at + 4, length - 2);
-    if (marker == 0xDA) {  // the first scan
+    if (marker == 0xDA) {  // marker SOS: the first scan
       if (!frame_seen) return broken_jpeg("it has pixels before their size");
-      // Where components come apart, two bytes a coefficient are kept until all are there.
+      // If components are in separate scans, libjpeg keeps two bytes per coefficient until it has
+      // all scans.
       if (progressive || (!segment.empty() && segment[0] < components)) {
         header.bytes_per_pixel += 2 * std::min(components, 4);
       }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Why a picture is refused. A Status has too few codes: APIs answer a picture that is too large, of
-// an unknown format or broken with different ones. Messages never contain bytes of the picture.
+// MediaError: the reason why a picture is refused. The codes of Status are too few, because APIs
+// answer with different errors if a picture is too large, has an unknown format or is broken.
+// Messages never contain bytes of the picture.
 //
 // Threading: values.
 #pragma once
@@ -14,21 +15,21 @@
 
 namespace heddle::media {
 
-// to_string() has their names in this order.
+// The possible reasons. to_string() lists the names in this order.
 enum class MediaFault {
   kUrlInvalid,         // not a data URI
-  kBase64Invalid,      // a data URI or a bare text whose base64 is broken
-  kTooManyBytes,       // encoded bytes
-  kTooManyPixels,      // pixels, or one side
-  kAspectRatio,        // the sides differ by more than the model or the limit allows
-  kTooSmall,           // the model's size rule leaves nothing of it
-  kUnsupportedFormat,  // recognised, but not decoded here, or not recognised
-  kDecodeFailed,       // truncated or broken
-  kTooExpensive,       // took longer, or needs more memory, than a picture may
-  kCancelled,          // nobody waits for it any more
+  kBase64Invalid,      // broken base64, in a data URI or as a bare text
+  kTooManyBytes,       // the encoded file is too large
+  kTooManyPixels,      // too many pixels in all or along one side
+  kAspectRatio,        // one side exceeds the other by more than the model or the limit allows
+  kTooSmall,           // the model's size rule scales the picture down to nothing
+  kUnsupportedFormat,  // Heddle does not recognise the format or does not decode it
+  kDecodeFailed,       // the file is truncated or broken
+  kTooExpensive,       // decoding took too long or needs too much memory
+  kCancelled,          // no caller waits for the picture any more
 };
 
-// The code that APIs show: "image_too_many_bytes".
+// The error code in API answers: "image_too_many_bytes".
 [[nodiscard]] std::string_view to_string(MediaFault fault);
 
 struct MediaError {
@@ -36,7 +37,7 @@ struct MediaError {
   std::string message;
 };
 
-// A value or the error that says why there is none.
+// Holds either a value or a MediaError.
 template <typename T>
 class [[nodiscard]] MediaResult {
  public:
@@ -49,7 +50,7 @@ class [[nodiscard]] MediaResult {
 
   [[nodiscard]] const MediaError& error() const { return error_; }
 
-  // There must be a value.
+  // Only to be called if there is a value.
   [[nodiscard]] T& operator*() {
     HEDDLE_CHECK(ok());
     return *value_;

@@ -24,7 +24,8 @@ MediaResult<MediaMemory::Share> MediaMemory::acquire(int64_t bytes, const StopCh
     return stopped || (waiting_.front() == ticket && used_bytes_ + bytes <= budget_bytes_);
   });
   waiting_.erase(std::ranges::find(waiting_, ticket));
-  changed_.notify_all();  // the next one may fit, too
+  // The next waiting picture may fit, too.
+  changed_.notify_all();
   if (stopped) return MediaError{MediaFault::kCancelled, "waiting for memory was stopped"};
   used_bytes_ += bytes;
   return Share(this, bytes);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory that pictures and patches may use at one time. A picture waits for its share before it
-// is decoded, and is refused only when it needs more than there is at all. Shares are handed out in
-// the order of arrival, so that large pictures are not passed over by small ones for ever.
+// MediaMemory: limits the memory that pictures and patches use at one time. A picture waits for its
+// share before it is decoded. It is refused only if it needs more than the whole budget. Shares are
+// given in the order of arrival, so that small pictures cannot delay a large one without end.
 //
 // Threading: thread-safe. A share may be returned on another thread; the MediaMemory must outlive
 // it.
@@ -19,7 +19,7 @@ namespace heddle::media {
 
 class MediaMemory {
  public:
-  // Returns its bytes when it is destroyed.
+  // Memory that a picture may use; the destructor returns it to the budget.
   class Share {
    public:
     Share() = default;
@@ -37,7 +37,7 @@ class MediaMemory {
       if (memory_ != nullptr) memory_->give_back(bytes_);
     }
 
-    // Returns all but `bytes`, which are at most as many as it has.
+    // Keeps `bytes`, which must not be more than the share has, and returns the rest.
     void shrink(int64_t bytes) { memory_->give_back(std::exchange(bytes_, bytes) - bytes); }
 
    private:
@@ -54,12 +54,14 @@ class MediaMemory {
   MediaMemory(const MediaMemory&) = delete;
   MediaMemory& operator=(const MediaMemory&) = delete;
 
-  // Waits until there is room. `stop` is asked when the wait begins and after each wake(), under
-  // this object's lock: it must not call it.
-  // Error: kTooExpensive if `bytes` is more than the budget, kCancelled.
+  // Waits until the budget has room. `stop` is called when the wait begins and after each wake(),
+  // under this object's lock, so it must not use the object.
+  // Error: kTooExpensive if `bytes` is more than the whole budget; kCancelled if `stop` returned
+  // true.
   MediaResult<Share> acquire(int64_t bytes, const StopCheck& stop = {}) HEDDLE_EXCLUDES(mutex_);
 
-  // Has all that wait ask whether to stop: to be called when an answer may have changed.
+  // Makes every waiting acquire() call its `stop` again. Call it when a result of `stop` may have
+  // changed.
   void wake() HEDDLE_EXCLUDES(mutex_);
 
   [[nodiscard]] int64_t used_bytes() const HEDDLE_EXCLUDES(mutex_);
@@ -72,7 +74,8 @@ class MediaMemory {
   CondVar changed_;
   int64_t used_bytes_ HEDDLE_GUARDED_BY(mutex_) = 0;
   uint64_t next_ticket_ HEDDLE_GUARDED_BY(mutex_) = 0;
-  std::deque<uint64_t> waiting_ HEDDLE_GUARDED_BY(mutex_);  // tickets, the oldest first
+  // tickets of the waiting calls, oldest first
+  std::deque<uint64_t> waiting_ HEDDLE_GUARDED_BY(mutex_);
 };
 
 }  // namespace heddle::media

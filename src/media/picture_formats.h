@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The formats one by one; image_decoder.h has the contract.
+// The decoder of each format; image_decoder.h has the contract.
 //
-//   PNG   interlaced files, too; of APNG the first frame. Chunks other than IHDR, PLTE, tRNS, IDAT
-//   and
-//         IEND are skipped unread: what texts and profiles unpack to is never allocated.
-//   JPEG  baseline, progressive and arithmetic coding; grey, YCbCr, RGB, CMYK and YCCK. The slow
-//         integer transform and smooth upsampling, libjpeg's defaults, decide the bits.
-//   WebP  lossy and lossless, with and without alpha. Of an animation the first frame is put on a
-//         canvas that is transparent, or black where alpha is dropped.
+//   PNG   Also interlaced; the first frame of APNG. Only the chunks IHDR, PLTE, tRNS, IDAT and
+//         IEND are read, so a compressed text or profile cannot expand in memory.
+//   JPEG  Baseline, progressive and arithmetic coding; grey, YCbCr, RGB, CMYK and YCCK. Pixels
+//         depend on libjpeg's defaults: the slow integer transform and smooth upsampling.
+//   WebP  Lossy and lossless, with and without alpha. The first frame of an animation is put on
+//         a canvas that is transparent, or black if alpha is dropped.
 //
-// Headers are read from the file's own structure alone: size, orientation, animation, memory.
-// Decoding gives the picture as stored, not turned; `header` is of this file and within the limits.
+// Headers are read without the libraries: size, orientation, animation, memory. Decoders return the
+// picture as stored, before its orientation is applied. `header` must be the header of the same
+// file and within the limits.
 //
 // Threading: free functions without state.
 #pragma once
@@ -37,7 +37,7 @@ MediaResult<Image> decode_jpeg(std::span<const uint8_t> file, const ImageHeader&
 MediaResult<Image> decode_webp(std::span<const uint8_t> file, const ImageHeader& header,
                                const DecodeOptions& options, const StopCheck& stop);
 
-// Packs RGBA to RGB in place. kWhite: every channel becomes
+// Converts RGBA to RGB in place. kWhite: every channel becomes
 // (alpha * channel + (255 - alpha) * 255 + 127) / 255 in integers.
 void remove_alpha(std::vector<uint8_t>& rgba, AlphaMode mode);
 

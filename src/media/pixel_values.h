@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes of pixels to the floats that a tower reads: a table, since a channel has 256 values.
+// PixelValues: converts the bytes of pixels to the floats that a vision tower reads. It is a table,
+// since a channel has only 256 values.
 //
 // Threading: immutable after construction.
 #pragma once
@@ -10,21 +11,22 @@
 namespace heddle::media {
 
 struct Normalisation {
-  bool rescale = true;  // by the factor
+  bool rescale = true;  // multiply by rescale_factor
   double rescale_factor = 1.0 / 255;
-  bool normalise = true;  // (value - mean) / deviation, of rescaled values
+  bool normalise = true;  // then compute (value - mean) / deviation
   std::array<double, 3> mean{};
   std::array<double, 3> deviation{1, 1, 1};
 };
 
-// With both steps, transformers folds the factor into mean and deviation: then value v of channel c
-// becomes (f32(v) - M) / S with M = f32(mean) * f32(1 / factor), S likewise, each operation rounded
-// to float. Dividing by another expression of the same number changes the last bits.
+// If both steps are on, transformers folds the factor into mean and deviation. The value v of
+// channel c then becomes (f32(v) - M) / S with M = f32(mean) * f32(1 / factor) and
+// S = f32(deviation) * f32(1 / factor), each operation rounded to float. The divisor must be
+// computed in exactly this way: another expression of the same number changes the last bits.
 class PixelValues {
  public:
   explicit PixelValues(const Normalisation& normalisation);
 
-  // The 256 values of a channel.
+  // The result for each of the 256 bytes of channel `c`.
   [[nodiscard]] const std::array<float, 256>& channel(int64_t c) const {
     return table_[static_cast<size_t>(c)];
   }

@@ -17,10 +17,11 @@ namespace heddle::media {
 namespace {
 
 constexpr size_t kPngSignatureBytes = 8;
-constexpr png_alloc_size_t kMostChunkBytes = 8'000'000;  // that libpng may allocate for one chunk
+// The most memory that libpng may allocate for one chunk.
+constexpr png_alloc_size_t kMostChunkBytes = 8'000'000;
 constexpr png_uint_32 kMostKeptChunks = 128;
 
-// Colour types, as in IHDR.
+// The colour types of IHDR that are used here.
 constexpr int kPalette = 3, kGreyAlpha = 4, kRgbAlpha = 6;
 
 MediaError broken_png(std::string_view complaint) {
@@ -28,7 +29,7 @@ MediaError broken_png(std::string_view complaint) {
           fmt::format("the PNG file is broken: {}; save the picture again", complaint)};
 }
 
-// Reads from memory; the end of the file is an error.
+// Feeds libpng from memory; reading past the end of the file is an error.
 struct PngSource {
   std::span<const uint8_t> rest;
   ErrorJump jump;
@@ -47,7 +48,7 @@ void png_read_bytes(png_structp png, png_bytep out, size_t count) {
   source->rest = source->rest.subspan(count);
 }
 
-// libpng's object, whichever way its function is left.
+// libpng's decoder; the destructor frees it on every path.
 class PngReader {
  public:
   explicit PngReader(std::span<const uint8_t> file) : source_{.rest = file, .jump = {}} {
@@ -62,8 +63,8 @@ class PngReader {
 
   [[nodiscard]] bool exists() const { return info_ != nullptr; }
 
-  // Reads up to the first pixels. The channels of a pixel as they will be decoded, 3 or 4; 0 on an
-  // error.
+  // Reads the file up to its first pixels. Returns the number of channels of a decoded pixel, 3 or
+  // 4, or 0 on an error.
   int begin(int64_t max_side) {
     int channels = 0;
     const bool done = source_.jump.run([&] {
@@ -71,11 +72,11 @@ class PngReader {
       png_set_user_limits(png_, side, side);
       png_set_chunk_malloc_max(png_, kMostChunkBytes);
       png_set_chunk_cache_max(png_, kMostKeptChunks);
-      // All chunks that libpng can do without, known ones included.
+      // Skips all chunks that libpng does not need, also those that it knows.
       png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
       png_set_read_fn(png_, &source_, png_read_bytes);
       png_read_info(png_, info_);
-      png_set_expand(png_);  // palettes, fewer than 8 bits, and tRNS
+      png_set_expand(png_);  // expands palettes, depths below 8 bits, and tRNS
       png_set_strip_16(png_);
       png_set_gray_to_rgb(png_);
       num_passes_ = png_set_interlace_handling(png_);
@@ -89,7 +90,7 @@ class PngReader {
     return {.height = png_get_image_height(png_, info_), .width = png_get_image_width(png_, info_)};
   }
 
-  // All rows, one after the other, and the chunks after them.
+  // Decodes all rows, then reads the chunks after them.
   [[nodiscard]] bool read_rows(uint8_t* rows, const StopCheck& stop) {
     return source_.jump.run([&] {
       const size_t row_bytes = png_get_rowbytes(png_, info_);
@@ -126,8 +127,8 @@ MediaResult<ImageHeader> read_png_header(std::span<const uint8_t> file) {
   const int colour_type = file[25];
   bool alpha = colour_type == kGreyAlpha || colour_type == kRgbAlpha;
 
-  // Chunk after chunk: length, type, data, checksum. A chunk that does not fit ends the walk;
-  // libpng finds out whether the picture needs it.
+  // Visits every chunk: length, type, data, checksum. The loop ends at a chunk that is longer than
+  // the rest of the file. libpng reports an error if the picture needs that chunk.
   bool pixels_seen = false;
   for (size_t at = kPngSignatureBytes; file.size() - at >= 12;) {
     const size_t length = big32(file, at);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The whole way of a picture: header, plan, memory, pixels, patches. To be called on threads that
-// may wait and compute for long, never on those of connections or of the engine.
+// Runs all steps from a picture's file to its patches: read the header, plan, wait for memory,
+// decode, cut into patches. Call it on threads that may wait and compute for a long time, never on
+// threads of connections or of the engine.
 //
 // Threading: thread-safe; `memory` and `clock` are shared by all calls.
 #pragma once
@@ -17,21 +18,21 @@
 namespace heddle::media {
 
 struct PreparedPicture {
-  ImageSize size;  // upright, before it was scaled
+  ImageSize size;  // size of the upright picture before it is scaled
   std::vector<Patches> patches;
-  MediaMemory::Share memory;  // of the patches
+  MediaMemory::Share memory;  // the share that the patches use
 };
 
 struct PrepareContext {
   const ImageProcessor& processor;
   MediaMemory& memory;
   const Clock& clock;
-  double max_seconds = 10;  // of decoding
+  double max_seconds = 10;  // limit on the time for decoding
 };
 
-// Refuses what it can by the header, before it waits for memory. Error:
-// those of decode_image(), ImageProcessor::plan() and MediaMemory::acquire(); kTooExpensive for a
-// picture that decodes longer than max_seconds.
+// Refuses a picture by its header if possible, before it waits for memory. Error: those of
+// decode_image(), ImageProcessor::plan() and MediaMemory::acquire(); kTooExpensive if decoding
+// takes longer than max_seconds.
 MediaResult<PreparedPicture> prepare_picture(std::span<const uint8_t> file,
                                              const DecodeOptions& options,
                                              const PrepareContext& context,

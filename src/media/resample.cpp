@@ -22,8 +22,9 @@ double filter_at(ResampleFilter filter, double x) {
   return 0;
 }
 
-// One axis of a picture whose lines of `stride` values lie one after the other. Horizontally a line
-// is a pixel and there are as many axes as rows; vertically it is a row, and there is one.
+// A pass along one axis of the picture. The pass filters sequences of n lines of `stride` values
+// each. In the horizontal pass a line is one pixel and every row is such a sequence. In the
+// vertical pass a line is one row and there is a single sequence.
 struct Pass {
   const AxisWeights& axis;
   int64_t num_axes;
@@ -45,7 +46,8 @@ void integer_pass(const Pass& pass, ResampleArithmetic arithmetic, const uint8_t
       const int32_t* const weights = integers.weights.data() + i * pass.axis.taps;
       const uint8_t* line = in + (a * pass.n + pass.axis.first[index]) * pass.stride;
       const int64_t count = pass.axis.count[index];
-      if (pass.stride == 3) {  // a pixel: sums in registers
+      // A line is one pixel: keep its three sums in registers.
+      if (pass.stride == 3) {
         int32_t red = half, green = half, blue = half;
         for (int64_t j = 0; j < count; ++j, line += 3) {
           red += weights[j] * line[0];
@@ -137,7 +139,7 @@ AxisWeights axis_weights(int64_t n, int64_t m, ResampleFilter filter) {
 IntegerWeights integer_weights(const AxisWeights& axis, ResampleArithmetic arithmetic) {
   IntegerWeights integers{.shift = 22, .weights = {}};
   if (arithmetic == ResampleArithmetic::kTorch) {
-    // The largest scale at which the largest weight still fits 16 bits.
+    // Uses the largest scale at which the largest weight still fits in 16 bits.
     const double largest = std::ranges::max(axis.weights);
     for (int shift = 0; shift < 22; ++shift) {
       if (std::trunc(0.5 + std::ldexp(largest, shift + 1)) >= 1 << 15) {

@@ -31,7 +31,8 @@ struct StoredResample {
   std::string_view sha256;
 };
 
-// Of test_picture(), bicubic, by torch's kernel for bytes: hashes' first 80 bits.
+// Results of torch's kernel for bytes: test_picture() scaled with the bicubic filter. A hash is cut
+// to its first 80 bits.
 constexpr StoredResample kStored[] = {
     {{70, 93}, {84, 96}, "35b250f8857fc6bccd6b"},
     {{93, 70}, {56, 84}, "a73154d4f5cf9d8f20e2"},
@@ -61,7 +62,7 @@ TEST(Resample, StoredPicturesAreEqualBitForBit) {
   }
 }
 
-// The shift and the first output's weights.
+// Returns the shift, then the weights of the first output pixel.
 std::vector<int32_t> first_weights(int64_t n, int64_t m, ResampleFilter filter = kBicubic) {
   const AxisWeights axis = axis_weights(n, m, filter);
   const IntegerWeights integers = integer_weights(axis, kTorch);
@@ -74,7 +75,7 @@ TEST(Resample, WeightsAreScaledToSixteenBits) {
   EXPECT_THAT(first_weights(93, 84), ElementsAre(15, 30105, 3335, -672));
   EXPECT_THAT(first_weights(93, 96), ElementsAre(14, 16509, -125));
   EXPECT_THAT(first_weights(1024, 756), ElementsAre(15, 24206, 10427, -1865));
-  EXPECT_THAT(first_weights(1, 5), ElementsAre(14, 16384));  // a weight of exactly 1
+  EXPECT_THAT(first_weights(1, 5), ElementsAre(14, 16384));  // a single weight of exactly 1
   EXPECT_THAT(first_weights(2, 1, kBilinear), ElementsAre(15, 16384, 16384));
   for (const int64_t n : {1, 2, 17, 93, 1024, 16384}) {
     for (const int64_t m : {1, 2, 31, 756, 5000}) {
@@ -118,7 +119,8 @@ TEST(Resample, FloatsAreNearTheIntegers) {
       for (const ResampleFilter filter : {kBicubic, kBilinear}) {
         const Image floats = resample(picture, to, filter, kFloat);
         const Image integers = resample(picture, to, filter, kTorch);
-        // Bytes between the passes are clamped: a cubic filter overshoots there.
+        // The bytes between the two passes are clamped. A cubic filter overshoots there, so the
+        // results differ more.
         const int tolerance = filter == kBilinear ? 1 : 24;
         for (size_t i = 0; i < floats.rgb.size(); ++i) {
           ASSERT_LE(std::abs(floats.rgb[i] - integers.rgb[i]), tolerance)

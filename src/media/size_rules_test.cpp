@@ -77,7 +77,8 @@ TEST(SizeRules, GiveThePublishedSizes) {
   }
 }
 
-// For any picture the result has whole cells, a content inside its canvas and a bounded size.
+// For every picture the result is made of whole cells, has its content inside the canvas and stays
+// within the bounds.
 TEST(SizeRules, HoldForEverySize) {
   struct Bound {
     SizeRule rule;
@@ -138,8 +139,8 @@ TEST(SizeRules, PanAndScanCutsLongPictures) {
   EXPECT_THAT(
       crops_of(rule, {2000, 800}),
       ElementsAre(Crop{0, 0, {667, 800}}, Crop{667, 0, {667, 800}}, Crop{1334, 0, {666, 800}}));
-  EXPECT_THAT(crops_of(rule, {800, 900}), IsEmpty());  // nearly square
-  EXPECT_THAT(crops_of(rule, {200, 900}), IsEmpty());  // crops would be too small
+  EXPECT_THAT(crops_of(rule, {800, 900}), IsEmpty());  // the picture is nearly square
+  EXPECT_THAT(crops_of(rule, {200, 900}), IsEmpty());  // the crops would be too small
   EXPECT_EQ(crops_of(rule, {800, 8000}).size(), 4u);
 }
 

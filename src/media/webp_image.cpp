@@ -18,7 +18,7 @@ namespace heddle::media {
 
 namespace {
 
-// Asked whether to stop once in so many encoded bytes.
+// Encoded bytes between two calls of `stop`.
 constexpr size_t kWebpPortionBytes = size_t{16} << 10;
 
 MediaError broken_webp(std::string_view complaint) {
@@ -27,12 +27,13 @@ MediaError broken_webp(std::string_view complaint) {
 }
 
 struct RiffChunk {
-  size_t begin = 0;  // of the data, after type and length
+  size_t begin = 0;  // offset of the chunk's data, which follows type and length
   size_t length = 0;
 };
 
-// The chunk of this type at or after `at` whose header lies before `end`: four letters, a length,
-// data padded to even bytes. A chunk that is cut off counts with the data that is there.
+// Finds the first chunk of type `type` at or after `at` whose header ends before `end`. A chunk has
+// a type of four letters, a length, and data padded to an even length. A chunk that the file cuts
+// off is found with the data that is there.
 std::optional<RiffChunk> find_chunk(std::span<const uint8_t> file, size_t at, size_t end,
                                     std::string_view type) {
   while (at <= end && end - at >= 8) {
@@ -47,11 +48,12 @@ std::optional<RiffChunk> find_chunk(std::span<const uint8_t> file, size_t at, si
 }
 
 constexpr size_t kRiffHeaderBytes = 12;
-constexpr size_t kFrameHeaderBytes = 16;  // of ANMF: place, size, duration, flags
+// The header of an ANMF chunk: position, size, duration, flags.
+constexpr size_t kFrameHeaderBytes = 16;
 
-// The part of an animation's file that is its first frame, and its place on the canvas.
+// The bytes of an animation's first frame, and its position on the canvas.
 struct FirstFrame {
-  std::span<const uint8_t> bytes;  // ALPH and VP8, or VP8L
+  std::span<const uint8_t> bytes;  // chunks ALPH and VP8, or VP8L
   ImageSize size;
   int64_t x = 0;
   int64_t y = 0;
@@ -72,7 +74,7 @@ std::optional<FirstFrame> first_frame(std::span<const uint8_t> file) {
       .y = int64_t{little24(frame, 3)} * 2};
 }
 
-// Decodes one picture of known size to RGB, or RGBA if it has alpha.
+// Decodes one picture of a known size to RGB, or to RGBA if it has alpha.
 MediaResult<std::vector<uint8_t>> decode_pixels(std::span<const uint8_t> bytes, ImageSize size,
                                                 bool alpha, const StopCheck& stop) {
   const int channels = alpha ? 4 : 3;
@@ -119,8 +121,8 @@ MediaResult<ImageHeader> read_webp_header(std::span<const uint8_t> file) {
   if (const auto exif = find_chunk(file, kRiffHeaderBytes, file.size(), "EXIF")) {
     header.orientation = exif_orientation(file.subspan(exif->begin, exif->length));
   }
-  // The result, and as much again for what the decoder keeps; an animation has a canvas and a
-  // frame.
+  // The result and as many bytes again for the decoder's own buffers. An animation needs both a
+  // canvas and a frame.
   header.bytes_per_pixel = header.animated ? 12 : 8;
   return header;
 }
