@@ -407,7 +407,7 @@ class PatternParser {
     error_position_ = position;
   }
 
-  // Other readers of patterns know this.
+  // Fails at a construct that is valid in other regular expression engines but not supported here.
   void refuse(std::string construct, size_t position) {
     if (error_.empty()) is_unserved_ = true;
     fail(std::move(construct), position);

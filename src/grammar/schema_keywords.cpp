@@ -260,14 +260,14 @@ std::string_view wrong_form(Form form, const Json& value) {
   return {};
 }
 
-// Days of the months, and 29 February in the years that have one.
+// Dates whose month has that day, and 29 February in leap years only.
 #define HEDDLE_DATE                                                                            \
   "(\\d{4}-((0[13578]|1[02])-(0[1-9]|[12]\\d|3[01])|(0[469]|11)-(0[1-9]|[12]\\d|30)|"          \
   "02-(0[1-9]|1\\d|2[0-8]))|(\\d\\d(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])" \
   "00)-02-29)"
 
-// A pattern for all texts that have a format, of which free texts are held to a part. Empty: that
-// part is the format.
+// The pattern of every text that has the format, for listed texts. Free texts are restricted to
+// pattern_of_format(), which may allow less. Empty: both are the same.
 std::string_view whole_pattern_of_format(std::string_view format) {
 #define HEDDLE_ANY_TIME                                               \
   "(([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d|23:59:60)(\\.\\d+)?([Zz]|[+-]" \

@@ -68,8 +68,8 @@ class GraphBuilder {
   Value silu_mul(Value gate_up);
   // The same for another op on [gate | up], such as "gelu_mul", with its attributes.
   Value gated(std::string_view op, Value gate_up, ops::Attrs attrs = {});
-  // Rotates the first channels of each head, two for each frequency; the tables are [R/2] or
-  // [2, R/2].
+  // Rotates the first channels of each head in pairs, one frequency per pair. The tables are [R/2],
+  // or [2, R/2] with longrope.
   Value rope(Value x, Value positions, Value inverse_frequencies, int64_t head_dim, double factor);
   // The same from channel `first` of each head on; `interleaved`: pairs of neighbours.
   Value rope_channels(Value x, Value positions, Value inverse_frequencies, int64_t head_dim,

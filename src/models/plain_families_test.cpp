@@ -562,7 +562,7 @@ TEST(PlainFamilies, HaveAnotherTableOfLongRopeBeyondTheOriginalContext) {
             "long_factor is [1.5,2.2,2.9,3.6,4.3,5.0], not a list of 9 numbers");
 }
 
-// Beyond it programs disagree.
+// Implementations disagree about texts beyond the original context, so those are not served.
 TEST(PlainFamilies, ServeTheSparsemixersLongRopeWithinTheOriginalContext) {
   const std::vector<double> ones(8, 1.0);
   const auto parsed =

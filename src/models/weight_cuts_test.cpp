@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How ranks share the weights of every family (checkpoint/weight_slice.h): what they load is all of
-// each weight, and the weights of a model with as many heads and channels fewer.
+// How ranks share the weights of every family (checkpoint/weight_slice.h). The slices of all ranks
+// give every weight, and a rank's slices are the weights of a model with fewer heads and channels.
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -106,7 +106,8 @@ std::vector<json> wide_configs() {
   return configs;
 }
 
-// The numbers of ranks that share the weights of `folder`, whose slices join.
+// Checks that the slices of the weights in `folder` give the weights. Returns the numbers of ranks
+// that divide them.
 std::vector<int64_t> check_folder(const std::filesystem::path& folder, LoadOptions options = {}) {
   SCOPED_TRACE(folder);
   const auto config = load_config(folder);
@@ -137,7 +138,7 @@ TEST(WeightCuts, SlicesOfEveryFamilyJoin) {
   }
 }
 
-// As they are, quantised by `heddle quantize`, and as they are loaded.
+// Checks the models as they are, after `heddle quantize`, and quantised at load.
 TEST(WeightCuts, SlicesOfTheModelsHereJoinInEveryFormat) {
   const checkpoint::testing::TemporaryFolder folder;
   for (const auto& source :
@@ -219,7 +220,7 @@ TEST(WeightCuts, GiveARankTheWeightsOfAModelWithFewerHeadsAndChannels) {
         want.emplace(spec.name, spec.shape);
       }
       for (const WeightSpec& spec : model->weight_specs()) {
-        if (spec.name == "lm_head") continue;  // by tokens
+        if (spec.name == "lm_head") continue;  // the head is cut along the vocabulary
         const bool is_short_convolution = spec.name.find(".conv.in_proj") != std::string::npos ||
                                           spec.name.find(".conv.out_proj") != std::string::npos ||
                                           spec.name.find(".conv.conv") != std::string::npos;

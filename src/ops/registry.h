@@ -49,7 +49,7 @@
 //     routed_moe_scored     {x, router_logits, w13, w2}                     top_k, normalize,
 //                                          sigmoid, groups, groups_kept, group_terms, scale;
 //                                          sum_epsilon (1e-20 where it is left out);
-//                                          nearness (a sparsemixer's)
+//                                          nearness (only for a sparsemixer)
 //     routed_moe_corrected  {x, router_logits, w13, w2, correction}         the same
 //     all but the second: geglu (1: GELU for SiLU), bounded_swiglu (a limit), squared_relu (1: w13
 //     is [E, I, H], without gates), or neither

@@ -337,7 +337,7 @@ Json parameter_form(const std::string& key, const Json& schema, const ToolParame
   if (type.is_unsaid()) return as_text(text_tag(key, any_text_form(), spelling));
   if (!type.may_be_string()) return json_tag(object);
   if (const auto values = values_of(schema, tool.parameters)) {
-    // Where tags say whether a value is a text, others have a tag of their own.
+    // If tags say whether a value is a text, the other values need tags of their own.
     const bool tags_say_type = spelling.before_text != spelling.before_json;
     Json texts = Json::array();
     Json others = Json::array();

@@ -81,7 +81,7 @@ std::optional<std::string> whole_number_json(std::string_view text) {
   return number && Decimal(*number).is_whole() ? std::move(number) : std::nullopt;
 }
 
-// Whether a text can be nothing but a string.
+// Whether the text can only be a string: no other type could be read from it.
 bool is_word(std::string_view text) {
   const std::string_view value = trimmed(text);
   const std::string word = lower(value);
@@ -398,7 +398,7 @@ std::string ParameterType::to_json(std::string_view text) const {
       case Kind::kStructure:
         json = structure_json(value);
         break;
-      case Kind::kWord:  // a kString by now
+      case Kind::kWord:  // never in kinds_: replaced by kString
         break;
     }
     if (json) return *std::move(json);

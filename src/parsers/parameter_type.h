@@ -75,14 +75,15 @@ class ParameterType {
   // Whether "null", in any case, is null.
   [[nodiscard]] bool may_be_null() const { return may_be_null_; }
 
-  // The JSON text of a complete value: by the first of the types that fits, else a string. Strings
-  // come last where the schema lists all of them and none could be another type. Booleans are true
-  // for "true" in any case and false for all else. Python's "None" is null unless it may be a
-  // string.
+  // The JSON text of a complete value. The first type that the text fits is used; a text that fits
+  // none becomes a string. If the schema lists all values and none of its strings could be read as
+  // another type, strings are tried last. A boolean is true for "true" in any case and false for
+  // any other text. Python's "None" is null unless the value may be a string.
   [[nodiscard]] std::string to_json(std::string_view text) const;
 
  private:
-  // kWord: a listed text that no other type could be read from. It is not among `kinds_`.
+  // kWord: a listed text that can only be a string. `kinds_` never has it, because it is replaced
+  // by kString.
   enum class Kind : uint8_t { kString, kWord, kInteger, kNumber, kBoolean, kStructure };
 
   class SchemaReader;

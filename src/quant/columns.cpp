@@ -13,12 +13,12 @@ namespace heddle::quant {
 
 namespace {
 
-// Bytes in front of a row's scales: a factor, or scales of 256 columns.
+// The bytes before a row's scales: an fp32 factor, or the scales that are shared by 256 columns.
 int64_t front_bytes(const RowFormat& format) {
   return has_factor(format.scale) ? kFactorBytes : 2 * format.num_wide_scales();
 }
 
-// The scales of a row of a matrix, or its minima, on their way to those of some columns.
+// Copies the scales, and the minima, of a row to the row that has only some of its columns.
 class ScaleCut {
  public:
   ScaleCut(const UnpackedMatrix& matrix, const RowFormat& to, int64_t first)

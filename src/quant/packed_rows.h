@@ -51,7 +51,7 @@ enum class ScaleType : uint8_t {
   kI8Times,    // scale times a signed byte
 };
 
-// Bytes of one scale; of those on two levels, of its byte.
+// The bytes of one scale; for two-level scales, of the scale on the lower level.
 [[nodiscard]] int64_t bytes_of(ScaleType type);
 
 // Whether a row of scales begins with an fp32 factor of all of them.

@@ -70,18 +70,18 @@ struct Sequence {
   Request request;  // its prompt was moved into `tokens`
   uint64_t seed = 0;
   int64_t num_prompt_tokens = 0;
-  std::string cache_namespace;         // in which the prefix cache shares what was computed
+  std::string cache_namespace;         // the prefix cache shares only within it
   PrefixHashes prefix_hashes;          // of the prompt, and of output that the cache knows
   std::vector<TokenId> tokens;         // prompt, then output
   std::vector<TokenId> ending_tokens;  // sorted: drawing one of them ends the text
 
   // Written by the scheduler.
   SequenceStatus status = SequenceStatus::kNew;
-  bool takes_long_rope = false;  // PlannedSequence::takes_long_rope
+  bool takes_long_rope = false;  // see PlannedSequence::takes_long_rope
   int64_t num_computed = 0;      // leading tokens whose KV rows and state exist
   std::vector<int32_t> pages;    // page of token t is pages[t / page_size]
   int32_t state_slot = 0;        // working slot; 0: none
-  int32_t batch_slot = -1;       // while running
+  int32_t batch_slot = -1;       // -1: not running
   int32_t num_retractions = 0;
   int32_t num_preemptions = 0;
   int64_t next_scored = 0;  // the prompt's tokens from here on want a log probability and have none
@@ -137,13 +137,14 @@ struct Sequence {
     return prefix_hashes.common_prefix(tokens, other.prefix_hashes, other.tokens);
   }
 
-  // Whether `length` tokens of it are too many for the first table of rotary frequencies, which it
-  // takes (StepLimits::short_rope_tokens).
+  // Whether a length of `length` tokens needs the second table of rotary frequencies while the
+  // sequence still uses the first (StepLimits::short_rope_tokens).
   [[nodiscard]] bool outgrows(int64_t length, int64_t short_rope_tokens) const {
     return short_rope_tokens > 0 && length > short_rope_tokens && !takes_long_rope;
   }
 
-  // Chooses the table for all tokens it has. Only while it owns nothing.
+  // Chooses the table for the sequence's present length. Only to be called while it owns no pages
+  // or state slots.
   void choose_rope(int64_t short_rope_tokens) {
     if (!outgrows(num_tokens(), short_rope_tokens)) return;
     takes_long_rope = true;
@@ -198,8 +199,9 @@ struct Sequence {
   }
 
  private:
-  // Rows of the two tables are no use to each other. A request's own namespace that begins like the
-  // one of long texts gets another mark.
+  // The namespace in the prefix cache. Rows of one table must not be reused with the other, so each
+  // table has namespaces of its own. If a request's own namespace begins with the mark, it gets a
+  // mark as well, so that it cannot equal a namespace of the second table.
   [[nodiscard]] static std::string name_space_of(const std::string& own, bool takes_long_rope) {
     constexpr char kMark = '\x1f';
     if (!takes_long_rope && !own.starts_with(kMark)) return own;

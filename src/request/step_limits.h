@@ -25,9 +25,9 @@ struct StepLimits {
   int32_t draft_topk = 1;
   int32_t draft_steps = 0;
 
-  // Tokens up to which a sequence is computed with the first table of rotary frequencies
-  // (longrope). All rows of one that outgrows them take the second: it is computed again from its
-  // first token. 0: there is one table.
+  // Sequences of up to this many tokens use the first table of rotary frequencies (longrope). A
+  // longer sequence needs the second table for all of its rows, so it is computed again from its
+  // first token. 0: there is only one table.
   int64_t short_rope_tokens = 0;
 
   // A draft model makes them. It reads texts itself, so that plans include their beginning

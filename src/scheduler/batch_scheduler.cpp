@@ -213,8 +213,8 @@ int64_t BatchScheduler::plan_streams(BatchPlan& plan, StepWork& work) {
   return num_rows;
 }
 
-// Makes room for `num_drafts` drafts, if it can. A token behind drafts that outgrow the first table
-// of rotary frequencies must not be drawn with it.
+// Reserves pages for `num_drafts` drafts if possible. Returns false if the drafts would outgrow the
+// first table of rotary frequencies: the token after them must not be drawn with that table.
 bool BatchScheduler::has_room_for(RunningSequence& running, int64_t num_drafts) {
   if (num_drafts == 0) return true;  // there is room for the next token already
   const int64_t length = running.num_planned + 1 + num_drafts;

@@ -159,7 +159,8 @@ TEST(BatchSchedulerTest, ATextThatOutgrowsItsRotaryTableIsComputedAgainAndShares
     SchedulerFixture fixture(options);
     fixture.overlap = overlap;
     const Sequence& grown = fixture.submit(20, 30);
-    const Sequence& within = fixture.submit(20, 13);  // the last token drawn is not computed
+    // 32 tokens are computed, because the last drawn token is not.
+    const Sequence& within = fixture.submit(20, 13);
     fixture.run();
     EXPECT_TRUE(grown.takes_long_rope);
     EXPECT_FALSE(within.takes_long_rope);

@@ -47,8 +47,9 @@ class DeltaRuleMixer : public Mixer {
     return 2 * config_.key_width() + config_.value_width();
   }
 
-  // How ranks share tensors as wide as all queries, as all values, or with one number per value
-  // head: each has its value heads and the key heads that these read.
+  // How ranks cut tensors as wide as all queries, as all values, or with one number per value head.
+  // Each rank has a share of the value heads, and the key heads that they read, which several ranks
+  // may copy.
   [[nodiscard]] checkpoint::CutPart queries() const {
     return {config_.key_width(), config_.key_head_dim, checkpoint::PartCut::kCopied};
   }

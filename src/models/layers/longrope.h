@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads longrope of config.json: two lists of divisors of the rotary frequencies, which the Phi
-// families have. Ding et al., "LongRoPE", arXiv:2402.13753. Errors stay in the reader.
+// Reads the longrope settings of config.json, used by the Phi families: two lists of divisors for
+// the rotary frequencies. Ding et al., "LongRoPE", arXiv:2402.13753. Errors are recorded in the
+// reader.
 #pragma once
 
 #include "checkpoint/config_reader.h"
@@ -8,15 +9,15 @@
 
 namespace heddle::models {
 
-// The object with the rotary parameters, under either name; with `keep_own` also the keys beside
-// it.
+// A reader for the object with the rotary parameters, which has two possible names. With `keep_own`
+// it also finds keys outside that object.
 checkpoint::ConfigReader rope_scaling_of(checkpoint::ConfigReader& reader, bool keep_own = false);
 
-// Whether the type is longrope, by any of the names that files have for it.
+// Whether the type is longrope, under any of the names that files use for it.
 bool has_longrope(checkpoint::ConfigReader& reader);
 
-// The sizes of `config` have been read. There are no long divisors where the original context is
-// the longest.
+// `config` must already have its sizes. The result has no long divisors if the original context is
+// as long as the model's longest.
 checkpoint::RopeConfig read_longrope(checkpoint::ConfigReader& reader,
                                      const checkpoint::ModelConfig& config);
 

@@ -30,8 +30,8 @@ struct RopeTable {
 // The factor of both cosine and sine (yarn).
 [[nodiscard]] double rope_factor(const RopeTable& table);
 
-// Adds the tables, [R/2] f32 or, of longrope, [2, R/2], below `scope` ("draft."):
-// "inverse_frequencies", then "inverse_frequencies.1" and so on.
+// Adds the tables below `scope` ("draft."): "inverse_frequencies", then "inverse_frequencies.1" and
+// so on. A table is [R/2] f32, or [2, R/2] with longrope.
 void derive_rope_tables(std::span<const RopeTable> tables, const std::string& scope,
                         DerivedWeights& derived);
 

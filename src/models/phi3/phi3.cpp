@@ -2,9 +2,10 @@
 // Phi-3 and Phi-4: Llama whose files have queries, keys and values in one tensor, and gate and up.
 // Abdin et al., "Phi-3 Technical Report", arXiv:2404.14219.
 //
-// Models with longrope have two tables of frequencies. The long one holds for all rows of a
-// sequence that has outgrown the original context, which makes all that was computed before wrong:
-// such a sequence is computed again (StepLimits::short_rope_tokens).
+// Models with longrope have two tables of frequencies, a short and a long one. If a sequence
+// outgrows the original context, all of its rows must use the long table. The rows computed before
+// are then wrong, so the sequence is computed again from its first token
+// (StepLimits::short_rope_tokens).
 #include <algorithm>
 #include <utility>
 #include <vector>

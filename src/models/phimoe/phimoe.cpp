@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Phi-3.5-MoE: Llama with layer norms, biases and experts that a sparsemixer chooses, which weighs
-// each of two among the near ones only (ops/moe/moe_route.h). Abdin et al., "Phi-3 Technical
-// Report", arXiv:2404.14219.
+// Phi-3.5-MoE: Llama with layer norms, biases and a sparsemixer router, which chooses two experts
+// and computes each weight only among experts with similar logits (ops/moe/moe_route.h). Abdin et
+// al., "Phi-3 Technical Report", arXiv:2404.14219.
 //
-// Of longrope the first table is served: programs disagree about texts beyond the original context.
+// Only the short table of longrope is served: implementations disagree about texts beyond the
+// original context.
 #include <fmt/format.h>
 
 #include "models/layers/decoder.h"

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // y = x / rms(x) * weight * silu(z), or * sigmoid(z), over heads of D columns; or u / rms(u) *
 // weight, u = x * silu(z).
-// gated_norm_kernel: a warp owns a head, a lane every 32nd column. gated_norm_octets_kernel: D / 8
-// lanes own a head, a lane an octet. wide_gated_norm_kernel: a block owns a head, a thread up to
-// four octets.
-// Bytes: x, z and y once: bandwidth-bound. Where rows and weights lie on 16 bytes and D is a
-// multiple of 8, octets where D / 8 is a power of two up to 32, wide ones for D of 257 to 16,384;
-// the first kernel elsewhere.
+// gated_norm_kernel: one warp per head; each lane has every 32nd column. gated_norm_octets_kernel:
+// D / 8 lanes per head; each lane has one octet (8 neighbouring columns). wide_gated_norm_kernel:
+// one block per head; each thread has up to four octets.
+// Bytes: reads x and z once and writes y once: bandwidth-bound.
+// The two kernels with octets need rows and weights aligned to 16 bytes and D a multiple of 8. The
+// first of them serves D / 8 a power of two up to 32, the wide one D of 257 to 16,384. Everything
+// else uses gated_norm_kernel.
 #include <algorithm>
 
 #include "ops/cuda/launch.cuh"
@@ -35,8 +36,8 @@ struct Params {
 
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * kWarp;
-constexpr int kMostThreads = 512;  // of a block that has a head
-constexpr int64_t kMostHeld = 4;   // octets of a thread then
+constexpr int kMostThreads = 512;  // threads of a block in wide_gated_norm_kernel
+constexpr int64_t kMostHeld = 4;   // octets that one of its threads holds
 
 __device__ inline float opening_of(const Params& p, float gate) {
   return (p.gate == NormGate::kSigmoid ? 1.0f : gate) / (1.0f + expf(-gate));
@@ -71,9 +72,9 @@ __global__ void __launch_bounds__(kThreads) gated_norm_kernel(const __grid_const
   }
 }
 
-// The same norm for wider heads on 16 bytes: a block owns a head, a thread up to kHeld octets of
-// it, so that everything is loaded once. A thread's sum runs over its ascending columns;
-// block_sum() joins them.
+// The same norm for wider heads whose rows are aligned to 16 bytes. A block computes a head, and a
+// thread holds up to kHeld octets of it, so that everything is loaded only once. A thread sums its
+// columns in ascending order; block_sum() adds the sums of the threads.
 template <typename Scalar, int kHeld>
 __global__ void __launch_bounds__(kMostThreads)
     wide_gated_norm_kernel(const __grid_constant__ Params p) {

@@ -10,8 +10,9 @@
 // DeepSeek-AI, "DeepSeek-V3", arXiv:2412.19437, section 2.1.2; groups those of "DeepSeek-V2",
 // arXiv:2405.04434, section 2.1.3.
 //
-// Sparsemixer (Phi-3.5-MoE) ranks by the logits. The weight of a choice with logit z is its softmax
-// over itself and those of the experts not chosen before it whose logit l is near:
+// Sparsemixer (Phi-3.5-MoE) ranks the experts by their logits. Let z be the logit of a chosen
+// expert. Its weight is its softmax among the experts that were not chosen before it and whose
+// logit l is close to z:
 //     (z - l) / max(|l|, z) <= nearness
 // Liu et al., "GRIN: GRadient-INformed MoE", arXiv:2409.12136.
 #pragma once
@@ -38,7 +39,7 @@ struct RouterScoring {
   int64_t group_terms = 1;
   float scale = 1.0f;
   float sum_epsilon = 1e-20f;  // the families' own guard against dividing by zero
-  float nearness = 0;          // kSparsemixer alone: the largest relative distance
+  float nearness = 0;          // kSparsemixer only: the largest relative distance of a close logit
 
   friend bool operator==(const RouterScoring&, const RouterScoring&) = default;
 };

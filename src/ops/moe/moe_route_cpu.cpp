@@ -107,14 +107,14 @@ void route_token(const float* logits, int64_t E, int64_t A, bool renormalize, in
   }
 }
 
-// The sparsemixer's weight of choice `a`.
+// The weight that the sparsemixer gives to choice number `a`.
 float near_weight(const float* logits, int64_t E, const int32_t* chosen, int64_t a,
                   float nearness) {
   const float z = logits[chosen[a]];
   float sum = 0;
   for (int64_t e = 0; e < E; ++e) {
     const float l = logits[e];
-    // 0 / 0 is near.
+    // 0 / 0 is NaN, which is not above `nearness`, so the expert counts as close.
     if ((z - l) / std::max(std::abs(l), z) > nearness) continue;
     if (std::find(chosen, chosen + a, e) == chosen + a) sum += std::exp(l - z);
   }

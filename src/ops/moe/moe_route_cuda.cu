@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// experts[t] = the A best of E router scores; weights[t] = their softmax or sigmoid, perhaps
-// renormalised, or the sparsemixer's.
+// experts[t] = the A best of E router scores. weights[t] = their softmax or sigmoid, possibly
+// renormalised, or the weights of the sparsemixer.
 // A block is one warp, which owns a token; a lane every 32nd expert.
 // Bytes: 4 * E a token; latency-bound: A rounds that depend on each other.
 // route_kernel for plain softmax scores (in registers up to 512 experts, searched beyond);
@@ -61,8 +61,8 @@ __global__ void __launch_bounds__(kWarp) route_kernel(const __grid_constant__ Pa
   }
 }
 
-// The scores of a token by any scoring, and what its experts are ranked by: the lane's, of which
-// there are at most kMost. Sums of a softmax run over ascending experts of the lane.
+// A lane's share of a token's experts, at most kMost: their scores and the ranks by which they are
+// chosen. A softmax sums a lane's experts in ascending order.
 template <int kMost>
 struct OwnScores {
   float corrections[kMost];
@@ -108,28 +108,29 @@ struct OwnScores {
   }
 };
 
-// The sparsemixer's weight of choice `a`.
+// The weight that the sparsemixer gives to choice number `a`.
 __device__ inline float near_weight(const Params& p, const float* logits, const int32_t* chosen,
                                     int a) {
   const float z = logits[chosen[a]];
   float sum = 0;
   for (int e = 0; e < p.E; ++e) {
-    bool is_left = !((z - logits[e]) / fmaxf(fabsf(logits[e]), z) > p.nearness);  // 0 / 0 is near
+    // 0 / 0 is NaN, which is not above p.nearness, so the expert counts as close.
+    bool is_left = !((z - logits[e]) / fmaxf(fabsf(logits[e]), z) > p.nearness);
     for (int i = 0; i < a; ++i) is_left &= chosen[i] != e;
     if (is_left) sum += expf(logits[e] - z);
   }
   return 1.0f / sum;
 }
 
-// Any scoring, at most 32 * kPerLane experts: a warp routes a token, with its scores in shared
-// memory and its ranks in registers, as route_kernel has them.
+// Serves every kind of scoring, with at most 32 * kPerLane experts. A warp routes one token, with
+// its scores in shared memory and its ranks in registers, as in route_kernel.
 template <int kPerLane>
 __global__ void __launch_bounds__(kWarp) scored_route_kernel(const __grid_constant__ Params p) {
   constexpr int kMost = kPerLane * kWarp;
   __shared__ float scores[kMost];
-  __shared__ float ranks[kMost];  // for groups
+  __shared__ float ranks[kMost];  // used if there are groups
   __shared__ float groups[kMost];
-  __shared__ bool kept[kMost];  // by group
+  __shared__ bool kept[kMost];  // whether each group is kept
   __shared__ float chosen[kMaxExpertsPerToken];
   const int lane = threadIdx.x;
   const int group_size = p.E / p.num_groups;
@@ -139,7 +140,7 @@ __global__ void __launch_bounds__(kWarp) scored_route_kernel(const __grid_consta
   wait_for_inputs();
   for (int64_t t = blockIdx.x; t < p.T; t += gridDim.x) {
     own.score(p, logits_of(p, t), lane);
-    __syncwarp();  // the token before is done
+    __syncwarp();  // all lanes are done with the previous token
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
       const int e = lane + i * kWarp;

@@ -220,7 +220,8 @@ TEST(MoeRouteTest, MatchesTheReferenceForEveryScoring) {
   hwy::SetSupportedTargetsForTest(0);
 }
 
-// Of the published code: ties, logits below zero and a first choice that is no longer there.
+// Expected values follow the published code: ties, negative logits, and a second choice whose
+// weight does not count the first.
 TEST(MoeRouteTest, WeighsChoicesOfASparsemixerAmongTheNear) {
   const Scored how{.correction = {},
                    .scoring = {.score = RouterScore::kSparsemixer, .nearness = 0.02f},

@@ -52,7 +52,7 @@ inline RouteReference scored_route_reference(const MoeRouteArgs& args, int64_t t
   const bool mixes = scoring.score == RouterScore::kSparsemixer;
   if (scoring.score == RouterScore::kSigmoid) {
     for (double& value : p) value = 1.0 / (1.0 + std::exp(-value));
-  } else if (mixes) {  // ranked as they are
+  } else if (mixes) {  // experts are ranked by the logits themselves
   } else {
     const double largest = *std::max_element(p.begin(), p.end());
     double total = 0;

@@ -6,8 +6,8 @@
 // The pairs are a = first + i, b = a + R/2 (halves) or a = first + 2i, b = a + 1 (interleaved, the
 // DeepSeek families). Other channels pass through. Su et al., "RoFormer", arXiv:2104.09864.
 //
-// With two tables, rows whose position has kLongRope added turn by the second one; with one table
-// the bit means nothing.
+// With two tables, the rows whose position has the bit kLongRope are rotated by the second table.
+// With one table the bit is ignored.
 //
 // With a weight [D], each head is RMS-normalised first (query and key norm of the Qwen3 families).
 #pragma once
@@ -18,8 +18,8 @@
 
 namespace heddle::ops {
 
-// A bit of the positions that a rotation is given: the row belongs to a sequence that has outgrown
-// the first table (longrope). No position is that large.
+// Bit of a position: the row belongs to a sequence that is longer than the first table serves
+// (longrope), and is rotated by the second. No position is that large.
 inline constexpr int32_t kLongRope = 1 << 30;
 
 [[nodiscard]] inline int32_t rope_position(int64_t position, bool takes_long_rope) {
@@ -29,7 +29,7 @@ inline constexpr int32_t kLongRope = 1 << 30;
 struct RopeArgs {
   TensorView x;                    // [T, N*D] activations(context)
   TensorView norm_weight;          // [D] f32, or without memory
-  TensorView positions;            // [T] i32, >= 0, kLongRope added or not
+  TensorView positions;            // [T] i32, >= 0, with or without the bit kLongRope
   TensorView inverse_frequencies;  // [R/2] or [2, R/2] f32
   MutableTensorView y;             // [T, N*D] as x; may be x itself
   int64_t head_dim = 0;            // D
@@ -38,7 +38,7 @@ struct RopeArgs {
   float factor = 1.0f;    // multiplies sine and cosine (yarn)
   float epsilon = 1e-6f;  // epsilon of the norm
 
-  [[nodiscard]] int64_t num_pairs() const {  // R/2
+  [[nodiscard]] int64_t num_pairs() const {  // R/2, for R rotated channels
     return inverse_frequencies.shape[inverse_frequencies.shape.rank() - 1];
   }
 };
@@ -54,7 +54,7 @@ Status rope_cuda(CudaContext& context, const RopeArgs& args);  // args already c
 // y[t] = 1 + beta * ln(1 + floor(positions[t] / length)): what queries are multiplied by so that
 // attention over many tokens stays sharp (Llama 4, Ministral 3).
 struct PositionScaleArgs {
-  TensorView positions;  // [T]    i32, >= 0, kLongRope added or not
+  TensorView positions;  // [T]    i32, >= 0, with or without the bit kLongRope
   MutableTensorView y;   // [T, 1] f32
   double beta = 0;
   int64_t length = 1;  // tokens of the original context

@@ -31,7 +31,7 @@ struct Rotation {
   }
 };
 
-// The tables of frequencies that rows turn by.
+// The tables of frequencies that rotate the rows.
 struct Frequencies {
   const float* inverse;  // [half] or, with has_long, [2, half]
   bool has_long;
