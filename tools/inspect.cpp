@@ -250,7 +250,8 @@ Status print_graph(const InspectOptions& options) {
   return {};
 }
 
-// The files of the weights; made up where the options say so or there are none.
+// The source of the weights: the model's files, or DummyWeights if the options ask for it or there
+// are no files.
 Result<std::unique_ptr<const checkpoint::WeightSource>> weights_to_share(
     const InspectOptions& options) {
   if (options.load_format != LoadFormat::kDummy) {

@@ -161,7 +161,7 @@ TEST(Inspect, TellsHowRanksWouldShareTheWeights) {
   EXPECT_EQ(weight(two, "layers.3.mlp.experts.w13")["cut"], "experts");
   const Json one = Json::parse(inspected({"--tp", "1", "--json"}));
   EXPECT_EQ(weight(one, "lm_head")["cut"], "whole");
-  // The table and the norms are on both.
+  // Both ranks hold the embedding table and the norms.
   const auto bytes = [](const Json& report) {
     return report["rank_bytes"].get<std::vector<int64_t>>();
   };
@@ -176,7 +176,7 @@ TEST(Inspect, TellsHowRanksWouldShareTheWeights) {
               AllOf(HasSubstr("legal: 1, 2, 4 ranks\nnot 3: "), HasSubstr("MiB")));
 }
 
-// Files that are quantised take what they take in memory; without files, the config says it.
+// Quantised files count with their size in memory. Without files the sizes follow from config.json.
 TEST(Inspect, RanksShareFilesOfEveryKindOrNone) {
   const checkpoint::testing::TemporaryFolder folder;
   const fs::path output = folder.path() / "fp8";

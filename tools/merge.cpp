@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// heddle merge: a copy of a model with LoRA adapters merged into its weights.
+// heddle merge: writes a copy of a model with LoRA adapters merged into its weights.
 #include <atomic>
 #include <cstdlib>
 #include <optional>
@@ -24,7 +24,7 @@ namespace {
 
 struct MergeSettings {
   std::string model_dir;
-  std::vector<std::string> folders;  // adapters, then the output
+  std::vector<std::string> folders;  // the adapters' folders, then the output folder
   std::vector<std::string> scales;
   std::string dtype = "auto";
   bool json = false;

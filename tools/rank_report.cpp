@@ -30,7 +30,7 @@ std::string name_of_cut(const WeightSpec& spec, const std::optional<WeightShare>
   return name + (sum > spec.shape[share->dimension] ? ", some on several ranks" : "");
 }
 
-// One shape where all ranks have it: where the last ranks have fewer rows, theirs too.
+// The shape that all ranks have. If the last ranks have fewer rows, the last shape follows.
 std::string text_of(const std::vector<Shape>& shapes) {
   std::string text = shapes.front().to_string();
   if (shapes.back() != shapes.front()) text += ", the last " + shapes.back().to_string();
@@ -58,7 +58,7 @@ Result<RankReport> report_on_ranks(std::span<const WeightSpec> specs,
     return invalid_argument(
         fmt::format("{}; legal: {}", refused->second, fmt::join(report.legal, ", ")));
   }
-  std::vector<std::vector<WeightSpec>> slices;  // by rank
+  std::vector<std::vector<WeightSpec>> slices;  // index: rank
   for (int64_t rank = 0; rank < ranks.count; ++rank) {
     HEDDLE_ASSIGN_OR_RETURN(std::vector<WeightSpec> own, checkpoint::sliced(specs, rank, ranks));
     HEDDLE_ASSIGN_OR_RETURN(const int64_t bytes, checkpoint::bytes_to_load(source, own, options));

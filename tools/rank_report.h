@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How ranks would share a model (`heddle inspect --tp`): the slices of its weights, the memory that
-// each rank's take, and the numbers of ranks that divide it. Reads no weight.
+// Reports how ranks would share a model (`heddle inspect --tp`): the slice of each weight, the
+// memory of each rank, and the legal numbers of ranks. Reads no weight.
 #pragma once
 
 #include <cstdint>
@@ -21,19 +21,20 @@ namespace heddle::tools {
 struct SharedWeight {
   std::string name;
   std::string cut;            // "rows", "columns of each expert", ...
-  std::vector<Shape> shapes;  // by rank
+  std::vector<Shape> shapes;  // index: rank
 };
 
 struct RankReport {
   checkpoint::Ranks ranks;
   std::vector<SharedWeight> weights;
   std::vector<int64_t> rank_bytes;
-  std::vector<int64_t> legal;              // numbers of ranks
-  std::map<int64_t, std::string> refused;  // the others, each with a weight that it does not divide
+  std::vector<int64_t> legal;  // numbers of ranks that divide the model
+  // The other numbers, each with a message that names a weight that it does not divide.
+  std::map<int64_t, std::string> refused;
 };
 
-// Error: kInvalidArgument for ranks that do not divide the model, with the first weight that they
-// do not divide and the numbers that do; those of checkpoint::bytes_to_load().
+// Error: kInvalidArgument if the ranks do not divide the model, naming the first weight that they
+// do not divide and the legal numbers; those of checkpoint::bytes_to_load().
 Result<RankReport> report_on_ranks(std::span<const checkpoint::WeightSpec> specs,
                                    const checkpoint::WeightSource& source,
                                    const checkpoint::LoadOptions& options,

@@ -111,8 +111,9 @@ class CachedRun {
       diverged_ = fed != golden_.greedy[static_cast<size_t>(last - golden_.num_tokens())];
     }
     if (diverged_) return;
-    // The reference's rows of tokens that fit the first table of rotary frequencies are by that
-    // one, where the prompt fits it.
+    // If the prompt fits the first table of rotary frequencies, the reference computed these tokens
+    // with it. A sequence that uses the second table has other rows for them, so they are not
+    // compared.
     int64_t first = sequence.context_tokens;
     if (sequence.takes_long_rope && golden_.num_tokens() <= short_tokens()) {
       first = std::min(std::max(first, short_tokens()), first + count);
@@ -162,7 +163,7 @@ std::vector<CachedFeeding> cached_feedings(const runner::ForwardPass& pass,
     } else {
       feeding.reusable_tokens = feeding.foreign_tokens > 0 ? shared - shared % kGrid : shared;
     }
-    // Rows of the two tables of rotary frequencies are no use to each other.
+    // Rows of one table of rotary frequencies must not be reused with the other.
     const int64_t short_tokens = checkpoint::short_rope_tokens(pass.config().rope);
     const auto is_long = [&](int64_t length) { return short_tokens > 0 && length > short_tokens; };
     if (is_long(num_tokens) != is_long(shared + feeding.foreign_tokens)) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adapters as PEFT saves them, merged into their bases, against the logits that PEFT and
-// transformers compute for base and adapter, in float32.
+// Merges adapters, as PEFT saves them, into their base models. The logits must equal those that
+// PEFT and transformers compute in float32 for base and adapter.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -26,10 +26,10 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-// As of whole models (golden_model_test.cpp).
+// The tolerance that golden_model_test.cpp uses for whole models.
 constexpr double kMergedTolerance = 2e-4;
 
-// Merges into a folder that lives as long as this does.
+// A merged model in a folder that is removed with this object.
 class MergedModel {
  public:
   MergedModel(const fs::path& base, const fs::path& adapter)
@@ -39,7 +39,7 @@ class MergedModel {
       status_ = config.status();
       return;
     }
-    // In fp32: a sum in bf16 would be another model.
+    // fp32, because rounding the sum to bf16 would give a different model.
     status_ = checkpoint::merge_checkpoint({.base = base,
                                             .adapters = {{.folder = adapter}},
                                             .output = folder_,
@@ -65,7 +65,7 @@ class MergedModel {
   Status status_;
 };
 
-// The first token of a case alone.
+// Cuts a case to its first token.
 void keep_first_token(verify::GoldenCase& golden) {
   Tensor row({1, golden.logits.shape()[1]}, DType::kF32);
   std::copy_n(golden.logits.span<float>().begin(), row.num_elements(), row.span<float>().begin());
@@ -101,7 +101,7 @@ void expect_recorded_logits(const fs::path& model, const fs::path& cases,
   }
 }
 
-// The recorded adapters of one kind, with their bases.
+// The recorded adapters of one kind, with their base models.
 std::vector<nlohmann::json> recorded(const fs::path& folder, std::string_view kind) {
   const auto index = nlohmann::json::parse(std::ifstream(folder / "index.json"));
   std::vector<nlohmann::json> found;
@@ -135,7 +135,7 @@ TEST(MergedAdapters, EqualBaseAndAdapterInPeft) {
   }
 }
 
-// Beside the model they are refused by name; most of them can be merged.
+// Other kinds of adapters are refused by name for serving. Most of them can be merged.
 TEST(MergedAdapters, OtherKindsAreRefusedByNameOrMerged) {
   HEDDLE_SHARED_PATH_OR_SKIP(folder, "golden-lora");
   const std::vector<nlohmann::json> adapters = recorded(folder, "refuse");
@@ -157,8 +157,8 @@ TEST(MergedAdapters, OtherKindsAreRefusedByNameOrMerged) {
       continue;
     }
     ASSERT_TRUE(merged.status().ok()) << merged.status().to_string();
-    // This one was recorded with other biases of queries or keys than the file has; the logits of
-    // a first token, which attends to itself alone, do not depend on them.
+    // This case was recorded with biases of queries or keys that differ from those in the file. The
+    // first token attends only to itself, so its logits do not depend on them.
     expect_recorded_logits(merged.folder(), folder / name / "cases.safetensors",
                            /*first_token_only=*/name == "neg_bias_lora_only");
     ++num_merged;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adapters of every linear module of every architecture, against W + s B A by loops in double.
+// Merges an adapter of every linear module of every architecture and compares with W + s B A,
+// computed by loops in double.
 #include <filesystem>
 #include <map>
 #include <string>
@@ -33,7 +34,7 @@ int64_t rank_of(std::string_view module) {
   return kRanks[(module[at + 7] - '0') % 4];
 }
 
-// The matrices of the first layout of every weight, without ".weight".
+// The matrices in the first layout of every weight, by name without ".weight".
 std::map<std::string, Shape> linear_modules(std::span<const checkpoint::WeightSpec> specs) {
   constexpr std::string_view kEnding = ".weight";
   std::map<std::string, Shape> modules;
@@ -49,13 +50,13 @@ std::map<std::string, Shape> linear_modules(std::span<const checkpoint::WeightSp
   return modules;
 }
 
-// A and B of the module with this index.
+// A and B of the module; `index` is its number, which seeds them.
 std::pair<Tensor, Tensor> matrices_of(std::string_view module, const Shape& shape, uint32_t index) {
   const int64_t rank = rank_of(module);
   return {uneven({rank, shape[1]}, 2 * index), uneven({shape[0], rank}, 2 * index + 1)};
 }
 
-// Numbers of the merged weight that are not the loop's.
+// The number of elements in which the merged weight differs from the loops' result.
 int64_t count_wrong(const checkpoint::MergedWeights& merged, const std::string& module,
                     const Shape& shape, const Tensor& original, uint32_t index) {
   const auto stored = merged.find({.name = module + ".weight", .shape = {}});

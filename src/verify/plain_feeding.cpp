@@ -73,8 +73,8 @@ class CaseRun {
     return {};
   }
 
-  // The first `num_tokens` by the second table of rotary frequencies, once the case outgrows the
-  // first.
+  // Feeds the first `num_tokens` again with the second table of rotary frequencies, after the case
+  // has outgrown the first.
   Status feed_again(Session& session, int64_t num_tokens) {
     std::vector<TokenId> tokens = golden_.ids;
     tokens.insert(tokens.end(), golden_.greedy.begin(), golden_.greedy.end());

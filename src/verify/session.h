@@ -35,11 +35,11 @@ class Session {
   // Runs one step. Logits: one row per fed token, in order, or only each sequence's last.
   Status step(std::span<const Feed> feeds, runner::LogitRows logit_rows);
 
-  // Starts the sequence anew, without tokens, and by the first table of rotary frequencies.
+  // Starts the sequence anew: it has no tokens and uses the first table of rotary frequencies.
   Status reset(int64_t sequence);
 
-  // All rows of the sequence turn by the second table (request::PlannedSequence::takes_long_rope).
-  // It has no tokens (checked).
+  // All rows of the sequence use the second table from now on
+  // (request::PlannedSequence::takes_long_rope). The sequence must have no tokens (checked).
   void take_long_rope(int64_t sequence);
 
   [[nodiscard]] int64_t num_tokens(int64_t sequence) const {

@@ -52,7 +52,7 @@ TEST(FamilyNames, StandOnlyInTheirFolderAndInTheRegistry) {
       // The names that other engines have for the drafts exported for them.
       {"src/checkpoint/nextn_layer.cpp", "DeepseekV32ForCausalLM"},
       {"src/checkpoint/nextn_layer.cpp", "DeepseekV3ForCausalLMNextN"},
-      // Classes of image processors, which models of several families name.
+      // Class names of image processors, which models of several families use.
       {"src/media/image_processor_config.cpp", "Qwen2VLImageProcessor"},
       {"src/media/image_processor_config.cpp", "Gemma3ImageProcessor"},
       {"src/media/image_processor_config.cpp", "Gemma4ImageProcessor"},

@@ -73,7 +73,7 @@ class CpuReference {
     for (size_t i = 0; i < forward_.state_layers.size(); ++i) {
       const ops::StateLayer& got = pools.state_layers()[i];
       const ops::StateLayer& want = forward_.state_layers[i];
-      // A layer has either part or both.
+      // A layer has one or both of the two parts of a state.
       if (want.conv.data != nullptr) {
         expect_near(on_host(compute, got.conv).view(), want.conv,
                     fmt::format("inputs kept for layer {}", i));

@@ -181,7 +181,8 @@ TEST_P(EngineExactness, NorWithKeysAndValuesInFp8) {
                                              KvCacheDtype::kFp8E4m3);
 }
 
-// A folder with Phi-3's config.json, whose context of 64 tokens longrope extends, and a tokenizer.
+// A model folder with a tokenizer and Phi-3's config.json, in which longrope extends a context of
+// 64 tokens.
 class LongRopeModel {
  public:
   LongRopeModel()
@@ -214,8 +215,8 @@ class LongRopeModel {
   fs::path folder_;
 };
 
-// The prompts lie on both sides of the original context, and the answer to the one of 17 tokens
-// goes over it.
+// Some prompts fit the original context and others do not; the answer to the one of 17 tokens
+// outgrows it.
 TEST_P(EngineExactness, NorOfATextThatIsComputedAgainBeyondTheOriginalContext) {
   const LongRopeModel model;
   expect_the_same_bits_however_work_is_moved(model.folder(), KvCacheDtype::kAuto,

@@ -73,7 +73,7 @@ struct PlanCounts {
   int64_t window_page_copies = 0;
   int64_t restarts = 0;    // of sequences that were retracted or preempted
   int64_t given_back = 0;  // pages and slots
-  int64_t outgrown = 0;    // restarts with the second table of longrope
+  int64_t outgrown = 0;    // sequences that restarted with the second table of longrope
   int64_t damages = 0;
 
   PlanCounts& operator+=(const PlanCounts& other);
@@ -132,7 +132,8 @@ class PlanWatcher final : public runner::Runner {
   int64_t num_submitted_ = 0;
   int64_t num_waited_ = 0;
   std::set<int64_t> known_;  // sequences that were in a step
-  std::set<int64_t> long_;   // of these, with the second table of longrope
+  // Those of known_ that use the second table of longrope.
+  std::set<int64_t> long_;
   std::map<int64_t, TokenId> last_drawn_;
   std::map<int64_t, int64_t> draft_ends_;  // by sequence: behind its step's last draft's row
   std::vector<int32_t> published_;         // slots that snapshots were taken to

@@ -376,7 +376,9 @@ class ScenarioMaker {
   Dice window_dice_;  // apart, so that a seed asks for the same with and without a window
   Dice draft_dice_;   // likewise with and without drafts
   Dice form_dice_;    // likewise with and without forms of answers
-  Dice rope_dice_;    // likewise with one table of rotary frequencies and with two
+  // Chooses one or two tables of rotary frequencies; separate, so that a seed makes the same other
+  // choices with either.
+  Dice rope_dice_;
   Scenario scenario_;
   std::vector<Tokens> stems_;
   std::vector<std::pair<Tokens, Tokens>> prompt_of_;  // prompts and answers so far

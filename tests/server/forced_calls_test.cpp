@@ -380,8 +380,8 @@ TEST_F(ForcedCallsTest, ArgumentsBetweenTagsHaveTheTypesThatTheParserReads) {
   EXPECT_THAT(error_of(reply)["message"].get<std::string>(), HasSubstr("not"));
 }
 
-// The parser reads what stands between the tags as text where any text is possible. Beside listed
-// words a listed 1 is a number.
+// If a value may be any text, the parser reads the characters between the tags as a text. If all
+// values are listed, it reads a listed 1 as a number.
 TEST_F(ForcedCallsTest, ListedTextsBetweenTagsAreKeptToWhereverTheyAreListed) {
   const Json parameters = Json::parse(R"({"type": "object", "$defs": {
       "unit": {"type": "string", "enum": ["C", "F"]}, "also": {"$ref": "#/$defs/unit"}},

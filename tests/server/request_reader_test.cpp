@@ -133,7 +133,7 @@ TEST_F(RequestReaderTest, EmptyLinesBeforeARequestAreNoPartOfIt) {
   }
 }
 
-// Lines of data that begin with blanks are no folded header.
+// Lines of the body that begin with blanks are data and not folded headers.
 TEST_F(RequestReaderTest, ATrailerHasNoFoldedLines) {
   const std::string head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
   const std::pair<const char*, int> trailers[] = {

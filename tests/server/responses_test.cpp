@@ -159,7 +159,7 @@ TEST_F(ResponsesTest, ATurnThatEndsWithoutAnAnswerKeepsItsCalls) {
   EXPECT_THAT(last_prompt(), HasSubstr("user: b|assistant: c|user: d|assistant: " + shown));
 }
 
-// A line for a call that others ran stands before what came after it.
+// The line for a call that other servers ran comes before the items that follow the call.
 TEST_F(ResponsesTest, LinesForOtherCallsKeepTheirPlace) {
   start();
   const Json asked = {{"role", "user"}, {"content", "a"}};

@@ -376,7 +376,8 @@ void FakeRunner::score(const BatchPlan& plan, const PlannedSequence& sequence, S
   }
 }
 
-// The state behind the context, as its KV rows tell, which are of the sequence's table of longrope.
+// Computes the state after the context from its KV rows, which must belong to the sequence's table
+// of longrope.
 ToyState FakeRunner::read_context(const PlannedSequence& sequence, ToyAttention& attention) {
   ToyState state{.is_long = sequence.takes_long_rope};
   for (int64_t t = 0; t < sequence.context_tokens; ++t) {

@@ -4,8 +4,8 @@
 // row t is the state's hash just after token t, and the next token a function of the state and of a
 // fold of all rows. With a window there is a layer that slides beside the one that does not: it
 // keeps the same rows in pages of its own and folds the last ones. A state, row or token that is
-// stale, foreign, missing or doubled changes what is drawn. Which table of longrope made it changes
-// nothing but itself.
+// stale, foreign, missing or doubled changes the drawn tokens. The table of longrope is recorded
+// (`is_long`) but changes no drawn token.
 #pragma once
 
 #include <algorithm>

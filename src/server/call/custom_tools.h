@@ -20,8 +20,8 @@ namespace heddle::server {
 [[nodiscard]] nlohmann::ordered_json function_of_custom(FieldReader& tool,
                                                         const std::string& param);
 
-// The text in the arguments of a custom tool's call: {"input": ".."}. Arguments of any other form
-// are shown as they are.
+// The text in the arguments of a custom tool's call: {"input": ".."}. Arguments in any other form
+// are returned unchanged.
 [[nodiscard]] std::string custom_input(std::string_view arguments);
 
 // The text of a custom tool's call; of one that was cut, as far as it was written.

@@ -210,7 +210,7 @@ class AsioHttpServer final : public HttpServer {
       return unavailable(fmt::format("--socket-group {}: {}: {}; be a member of the group, or root",
                                      options_.socket_group, path, std::strerror(errno)));
     }
-    constexpr uint32_t kGroupMode = 0660;  // who connects has to be allowed to write
+    constexpr uint32_t kGroupMode = 0660;  // connecting to a unix socket needs permission to write
     if (!options_.socket_mode && !owner) return ok_status();
     const uint32_t mode = options_.socket_mode.value_or(kGroupMode);
     if (::chmod(path.c_str(), mode) != 0) {

@@ -24,10 +24,10 @@ struct HttpServerOptions {
   // An address or a name; "::" for every IPv6 and IPv4 address; "unix:PATH" for a unix socket,
   // which has no port.
   std::string host = "127.0.0.1";
-  uint16_t port = 30000;  // 0: any free one
-  // Permissions of a unix socket; none: 0660 where it has a group, else as the umask leaves.
+  uint16_t port = 30000;  // 0: any free port
+  // Permissions of a unix socket; none: 0660 if it has a group, else the umask decides.
   std::optional<uint32_t> socket_mode;
-  std::string socket_group;      // group that owns a unix socket; empty: the process's
+  std::string socket_group;      // group that owns a unix socket; empty: the process's group
   std::string certificate_file;  // with `key_file`: clients speak TLS; empty: plain HTTP
   std::string key_file;
   int64_t max_request_bytes = int64_t{64} << 20;     // of a body; more is answered 413

@@ -26,7 +26,7 @@ using boost::system::error_code;
 
 constexpr auto kAwaitRead = asio::as_tuple(asio::use_awaitable);
 constexpr size_t kReadBytes = 8 << 10;
-constexpr size_t kMaxReadBytes = 64 << 10;       // of a body at once
+constexpr size_t kMaxReadBytes = 64 << 10;       // most bytes of a body that one read takes
 constexpr size_t kMaxReadAheadBytes = 64 << 10;  // of the next request while this one is answered
 constexpr size_t kMaxInputDroppedBytes = 256 << 20;
 
@@ -72,7 +72,7 @@ asio::awaitable<bool> RequestReader::await_request(double limit_seconds) {
     size_t count = 0;
     std::tie(error, count) =
         co_await socket_.async_read_some(buffer_.prepare(kReadBytes), kAwaitRead);
-    // Bytes that came in the last moment count.
+    // Accepts bytes that arrived just before the deadline.
     if (deadline_passed_ && error) {
       count = socket_.read_some(buffer_.prepare(kReadBytes), error);
     }
@@ -84,7 +84,7 @@ asio::awaitable<bool> RequestReader::await_request(double limit_seconds) {
   co_return request_has_begun();
 }
 
-// Empty lines before a request are ignored (RFC 9112, 2.2): some clients end a body with one.
+// Drops empty lines before a request (RFC 9112, 2.2). Some clients end a body with one.
 void RequestReader::drop_empty_lines() {
   while (unparsed().starts_with("\r\n")) buffer_.consume(2);
 }
@@ -216,7 +216,8 @@ std::optional<uint64_t> RequestReader::announced_bytes() const {
   return bytes ? std::optional<uint64_t>(*bytes) : std::nullopt;
 }
 
-// Reads one part of the body: bytes of it, the head of a chunk, or the last chunk with its trailer.
+// Reads one part of the body: some of its bytes, the head of a chunk, or the last chunk with its
+// trailer.
 asio::awaitable<error_code> RequestReader::receive_body_part() {
   error_code error = http::error::need_more;
   if (buffer_.size() > 0) {

@@ -43,8 +43,8 @@ class RequestReader {
   // Both outlive the reader.
   RequestReader(ByteSocket& socket, const HttpServerOptions& options);
 
-  // Waits until the first bytes of a request are here; empty lines before it are dropped. False
-  // when none come within `limit_seconds`, or the client has left.
+  // Waits until the first bytes of a request arrive and drops empty lines before it. Returns false
+  // if none arrive within `limit_seconds`, or if the client has disconnected.
   boost::asio::awaitable<bool> await_request(double limit_seconds);
 
   // A new limit, from now on, for the await_request() that is under way, if one is.
@@ -69,8 +69,9 @@ class RequestReader {
 
   [[nodiscard]] bool body_is_read() const { return parser_->is_done(); }
 
-  // Reads the body, and keeps it as far as `lease` takes it; without a lease it is dropped.
-  // Nothing: it is here. A folded line in the trailer of a chunked one is a 400.
+  // Reads the body and keeps as much of it as `lease` allows; without a lease the body is dropped.
+  // Returns none if the body was read. A folded line in the trailer of a chunked body is answered
+  // 400.
   boost::asio::awaitable<std::optional<ReadFailure>> read_body(uint64_t max_bytes,
                                                                BodyLease* lease);
 
@@ -106,9 +107,11 @@ class RequestReader {
   std::optional<Parser> parser_;
   Deadline deadline_;
   bool deadline_passed_ = false;
-  bool waiting_ = false;        // await_request() is under way
-  bool at_line_begin_ = false;  // of the head or trailer, at the next byte that is parsed
-  bool is_folded_ = false;      // a line of head or trailer continues the one before it
+  bool waiting_ = false;  // await_request() is under way
+  // The next byte to be parsed begins a line of the head or trailer.
+  bool at_line_begin_ = false;
+  // A line of the head or trailer continues the one before it.
+  bool is_folded_ = false;
   boost::asio::cancellation_signal stop_watching_;
   std::function<void()> on_gone_;  // null: no watcher
 };

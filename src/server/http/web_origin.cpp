@@ -20,8 +20,8 @@ bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// The characters of a registered name (RFC 3986, section 3.2.2), but for the marks that divide
-// lists: "a,b" is two Host headers that a proxy joined, and `a;b` names no host either.
+// The characters of a registered name (RFC 3986, section 3.2.2), without the separators of lists. A
+// proxy writes "a,b" if it joins two Host headers, and `a;b` is no host name either.
 bool is_name_character(char c) {
   constexpr std::string_view kMarks = "-._~!$&'()*+=%";
   return is_letter(c) || is_digit(c) || kMarks.find(c) != std::string_view::npos;

@@ -237,7 +237,7 @@ class ItemReader {
     return std::nullopt;
   }
 
-  // A line more of the last message, which is the assistant's.
+  // Appends a line to the last message, which must be the assistant's.
   void add_to_last(std::string_view text) {
     std::string& said = messages_.back()["content"].get_ref<std::string&>();
     if (!said.empty() && !said.ends_with('\n') && !text.empty()) said += '\n';
@@ -249,7 +249,8 @@ class ItemReader {
            messages_.back().contains("tool_calls");
   }
 
-  // Whether the last calls have one of this id; without an id, one that has no result yet.
+  // Whether the last calls include one with this id; without an id, whether one of them has no
+  // result yet.
   [[nodiscard]] bool has_open_call(const std::optional<std::string>& id) const {
     size_t num_results = 0;
     for (auto message = messages_.rbegin(); message != messages_.rend(); ++message) {
@@ -266,8 +267,8 @@ class ItemReader {
     return false;
   }
 
-  // Notes come before the result that follows them: the output of a `program` without a `call_id`
-  // follows its note. Between the results of open calls nothing is said.
+  // Puts the notes before the result that follows them, so the output of a `program` without a
+  // `call_id` comes after its note. No note is put between the results of open calls.
   void place_notes_before_result(const std::optional<std::string>& id) {
     if (notes_.empty()) return;
     if (has_open_calls() && reasoning_.empty()) {

@@ -6,15 +6,15 @@
 //   function_call_output  a message of the role tool
 //   reasoning             reasoning_content of the assistant's next message: the text, else the
 //                         summary
-//   another *_call        with a `call_id` the call of a tool of that name; else, as OpenAI's
-//   program               servers ran it, a line of the assistant's before what follows it
+//   another *_call        with a `call_id` a call of the tool with that name; else OpenAI's servers
+//   program               ran it: a line in the assistant's message before the next item
 //   another *_output      a message of the role tool
 //   agent_message         a user's message
 //   additional_tools      a developer's message with the tools as JSON
 //   mcp_list_tools, mcp_approval_*, compaction, compaction_trigger, context_compaction,
 //   ghost_snapshot        passed over
 //   item_reference        the item of that id that a kept response wrote
-//   others                such a line, and logged once
+//   others                a line in the assistant's message before the next item, and logged once
 //
 // Threading: free functions without state; they run on the workers.
 #pragma once
