@@ -147,7 +147,7 @@ TEST(Inspect, ListsTensors) {
   EXPECT_THAT(inspected({"--tensors"}), HasSubstr("model.embed_tokens.weight"));
 }
 
-TEST(Inspect, TellsHowRanksWouldShareTheWeights) {
+TEST(Inspect, ListsTheSliceOfEachWeightForEachRank) {
   const Json two = Json::parse(inspected({"--tp", "2", "--json"}));
   EXPECT_EQ(two["legal"], Json({1, 2, 4}));
   EXPECT_THAT(two["refused"]["8"].get<std::string>(), HasSubstr("which 8 ranks do not divide"));

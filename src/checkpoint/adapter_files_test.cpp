@@ -114,7 +114,7 @@ TEST_F(AdapterFilesTest, NamesWhatIsWrongWithTensors) {
   }
 }
 
-TEST_F(AdapterFilesTest, FindsWhatIsMoreThanPlainLora) {
+TEST_F(AdapterFilesTest, NamesKeysAndTensorsBeyondPlainLora) {
   using Kind = AdapterTensor::Kind;
 
   struct Case {

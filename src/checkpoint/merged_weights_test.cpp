@@ -229,7 +229,7 @@ TEST_F(MergedWeightsTest, ReadsTheSameNumbersInPiecesOfAnySize) {
 }
 
 // Covers DoRA, an embedding, a replaced tensor, biases and rows of single tokens.
-TEST_F(MergedWeightsTest, MergesWhatIsMoreThanPlainLora) {
+TEST_F(MergedWeightsTest, MergesAdaptersBeyondPlainLora) {
   constexpr int64_t N = 5, K = 4100;  // a row is longer than WeightChange::kMostElements
   const Tensor w = uneven({N, K}, 3), a = uneven({kRank, K}, 1), b = uneven({N, kRank}, 2);
   const Tensor lengths = uneven({N}, 4), bias = uneven({N}, 5), added = uneven({N}, 6);
@@ -296,7 +296,7 @@ TEST_F(MergedWeightsTest, MergesWhatIsMoreThanPlainLora) {
   }
 }
 
-TEST_F(MergedWeightsTest, RefusesWhatHasNoMerge) {
+TEST_F(MergedWeightsTest, RefusesAdaptersThatCannotBeMerged) {
   struct Case {
     std::string tensor;
     Shape shape;
@@ -327,7 +327,7 @@ TEST_F(MergedWeightsTest, RefusesWhatHasNoMerge) {
   }
 }
 
-TEST_F(MergedWeightsTest, AddsNothingToWhatIsNoSum) {
+TEST_F(MergedWeightsTest, RefusesAScaleOrASecondAdapterForChangesThatAreNotSums) {
   NamedTensors dora;
   dora.emplace("q.lora_A.weight", uneven({kRank, 4}, 1));
   dora.emplace("q.lora_B.weight", uneven({6, kRank}, 2));
@@ -395,7 +395,7 @@ TEST_F(MergedWeightsTest, NamesTheModuleThatDoesNotFit) {
               HasSubstr("the base's head is its embedding"));
 }
 
-TEST_F(MergedWeightsTest, AWeightThatIsSavedWithTheAdapterMustBeTheBases) {
+TEST_F(MergedWeightsTest, ABaseWeightSavedWithTheAdapterMustEqualTheBase) {
   NamedTensors tensors;
   tensors.emplace("head.lora_A.weight", uneven({2, 4}, 1));
   tensors.emplace("head.lora_B.weight", uneven({6, 2}, 2));

@@ -187,7 +187,7 @@ TEST(SafetensorsTest, MetadataMayBeAnything) {
   }
 }
 
-TEST(SafetensorsTest, AWrongFileIsToBeDownloadedAgain) {
+TEST(SafetensorsTest, ErrorsOfBrokenFilesAdviseToDownloadThemAgain) {
   const testing::TemporaryFolder folder;
   const std::string entry = R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})";
   for (const std::string& text :

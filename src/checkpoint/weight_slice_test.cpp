@@ -179,7 +179,7 @@ void expect_slices(const std::vector<WeightSpec>& specs,
   }
 }
 
-TEST(WeightSlice, OfEveryFormatJoin) {
+TEST(WeightSlice, SlicesOfEveryFormatJoin) {
   for (const StoredFormat& format : stored_formats()) {
     SCOPED_TRACE(format.name);
     std::vector<Tensor> tensors;
@@ -204,7 +204,7 @@ TEST(WeightSlice, OfEveryFormatJoin) {
   }
 }
 
-TEST(WeightSlice, OfEveryBlockTypeJoin) {
+TEST(WeightSlice, SlicesOfEveryBlockTypeJoin) {
   for (const quant::BlockType type : quant::testing::kBlockTypes) {
     uint32_t id = 0;
     while (find_gguf_type(id) == nullptr || find_gguf_type(id)->blocks != type) ++id;
@@ -228,7 +228,7 @@ TEST(WeightSlice, OfEveryBlockTypeJoin) {
 
 // A rank has the codes and scales that a single rank would have: blocks and groups are those of the
 // whole weight.
-TEST(WeightSlice, OfWeightsThatAreQuantisedAtLoadJoin) {
+TEST(WeightSlice, SlicesOfWeightsThatAreQuantisedAtLoadJoin) {
   std::vector<WeightSpec> specs = both_ways("m_proj.weight", {kSliceRows, kSliceColumns});
   // The first spec has rows in another order. The second has every second row, then the others.
   specs.push_back({.name = "moved",
@@ -314,7 +314,7 @@ std::vector<WeightSpec> specs_of_every_kind() {
        .cut = slice_cut(CutKind::kRows, {{200, 64, PartCut::kRagged}})}};
 }
 
-TEST(WeightSlice, OfEveryKindJoin) {
+TEST(WeightSlice, SlicesOfEveryKindOfTensorJoin) {
   const std::vector<WeightSpec> specs = specs_of_every_kind();
   for (const DType dtype : {DType::kF32, DType::kBf16}) {
     const auto load = [&](std::span<const WeightSpec> wanted) {
@@ -359,7 +359,7 @@ TEST(WeightSlice, NamesTheWeightThatRanksDoNotDivide) {
 }
 
 // Every rank looks for every tensor of the model, so that all ranks report the same fault.
-TEST(WeightSlice, TensorsOfOtherRanksAreNeitherUnexpectedNorForgotten) {
+TEST(WeightSlice, EveryRankReportsTheSameMissingAndUnexpectedTensors) {
   const testing::TemporaryFolder folder;
   const Tensor matrix({4, 8}, DType::kBf16);
   const auto write = [&](int64_t count) {

@@ -92,7 +92,7 @@ TEST_F(EngineInspectionTest, APromptThatRanBeforeIsFoundInTheTree) {
   EXPECT_EQ(apart.reuse->matched_tokens, 0);
 }
 
-TEST_F(EngineInspectionTest, ALongPromptIsLookedForAmongThoseOfItsRotaryTable) {
+TEST_F(EngineInspectionTest, ALongPromptMatchesOnlyPrefixesOfItsRotaryTable) {
   EngineFixture::Options options;
   options.limits.short_rope_tokens = 25;
   EngineFixture fixture(options);

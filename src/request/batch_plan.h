@@ -130,8 +130,8 @@ struct PlannedSequence {
   PlanRange new_tokens;
   bool feeds_drawn_token = false;
 
-  // The rows of this sequence are rotated by the second table of longrope. It is longer than
-  // StepLimits::short_rope_tokens, and all of its tokens were computed with this table.
+  // The rows of this sequence are rotated by the second table of longrope. The sequence is longer
+  // than StepLimits::short_rope_tokens, and all of its tokens were computed with this table.
   bool takes_long_rope = false;
 
   // Of BatchPlan::tokens: guesses of the tokens that follow the new ones, a chain or a tree. Only

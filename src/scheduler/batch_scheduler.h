@@ -14,7 +14,8 @@
 // A step, in this order:
 //   1. Every decoding sequence gets a page for its next token if it needs one. When none can be
 //      had, sequences are retracted until there is one; the last one running is never sent away
-//      for another. A sequence that outgrows its table of rotary frequencies is also retracted.
+//      for another. A sequence that outgrows its table of rotary frequencies also returns to the
+//      queue.
 //   2. Decoding sequences: one token each, all of them, and the drafts for which there are pages,
 //      from a drafter or forced by the form of an answer. Drafts take at most
 //      StepLimits::max_draft_rows, and half of the rows that the streams leave of a step; for them

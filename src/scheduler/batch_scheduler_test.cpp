@@ -150,7 +150,7 @@ TEST(BatchSchedulerTest, ARetractedSequenceGoesOnWhereItWas) {
   EXPECT_THAT(fixture.runner.complaints(), IsEmpty());
 }
 
-TEST(BatchSchedulerTest, ATextThatOutgrowsItsRotaryTableIsComputedAgainAndSharesWithItsLike) {
+TEST(BatchSchedulerTest, ATextThatOutgrowsItsRotaryTableIsComputedAgainAndSharesOnlyWithItsTable) {
   for (const bool overlap : {false, true}) {
     BatchSchedulerOptions options = roomy();
     options.cache.pools.num_state_slots = 0;

@@ -217,7 +217,7 @@ class LongRopeModel {
 
 // Some prompts fit the original context and others do not; the answer to the one of 17 tokens
 // outgrows it.
-TEST_P(EngineExactness, NorOfATextThatIsComputedAgainBeyondTheOriginalContext) {
+TEST_P(EngineExactness, NothingThatMovesWorkChangesABitOfATextThatOutgrowsItsRotaryTable) {
   const LongRopeModel model;
   expect_the_same_bits_however_work_is_moved(model.folder(), KvCacheDtype::kAuto,
                                              LoadFormat::kDummy);
@@ -232,7 +232,7 @@ TEST_P(EngineExactness, NorOfATextThatIsComputedAgainBeyondTheOriginalContext) {
 
 // Prompts that continue an answer which went over the border find, each on its side, what that
 // answer left in the cache.
-TEST_P(EngineExactness, NorOfATextWhoseBeginningIsCachedOnEitherSideOfTheOriginalContext) {
+TEST_P(EngineExactness, ACachedBeginningOnEitherSideOfTheOriginalContextChangesNoBit) {
   const LongRopeModel model;
   EngineOptions options{.load_format = LoadFormat::kDummy, .device = GetParam()};
   const std::vector<TokenId> prompt = prompts()[1];

@@ -222,7 +222,7 @@ TEST(MoeRouteTest, MatchesTheReferenceForEveryScoring) {
 
 // Expected values follow the published code: ties, negative logits, and a second choice whose
 // weight does not count the first.
-TEST(MoeRouteTest, WeighsChoicesOfASparsemixerAmongTheNear) {
+TEST(MoeRouteTest, SparsemixerWeighsAChoiceAmongCloseLogits) {
   const Scored how{.correction = {},
                    .scoring = {.score = RouterScore::kSparsemixer, .nearness = 0.02f},
                    .renormalize = false};
