@@ -31,6 +31,7 @@ keep_windows_kernel spill 8
 states_kernel spill 16
 rope_kernel spill 28
 best_kernel spill 12
+scored_route_kernel spill 36
 "
 readonly allowed_ptxas_notes="$allowed_at_the_limit$allowed_around_calls"
 
