@@ -55,7 +55,8 @@ std::vector<std::vector<TokenId>> prompts() {
 // Answers to `all` prompts, one after the other or all at once.
 std::vector<LoggedAnswer> answer_all(const std::filesystem::path& model, EngineOptions options,
                                      bool together,
-                                     const std::vector<std::vector<TokenId>>& all = prompts()) {
+                                     const std::vector<std::vector<TokenId>>& all = prompts(),
+                                     float temperature = 0.8f) {
   options.model_dir = model;
   options.exact = true;
   options.num_threads = 2;
@@ -66,7 +67,7 @@ std::vector<LoggedAnswer> answer_all(const std::filesystem::path& model, EngineO
   testing::FinishCount finished;
   for (size_t i = 0; i < all.size(); ++i) {
     Request request{.id = fmt::format("{}", i), .prompt = all[i]};
-    request.sampling.temperature = 0.8f;
+    request.sampling.temperature = temperature;
     request.sampling.seed = 7 + i;
     request.stop.max_new_tokens = kNewTokens;
     request.stop.ignore_eos = true;
@@ -221,11 +222,13 @@ TEST_P(EngineExactness, NothingThatMovesWorkChangesABitOfATextThatOutgrowsItsRot
   const LongRopeModel model;
   expect_the_same_bits_however_work_is_moved(model.folder(), KvCacheDtype::kAuto,
                                              LoadFormat::kDummy);
-  EngineOptions drafts{.load_format = LoadFormat::kDummy, .device = GetParam()};
-  const auto plain = answer_all(model.folder(), drafts, /*together=*/false);
-  drafts.speculative.algorithm = DraftAlgorithm::kNgram;
-  drafts.speculative.num_draft_tokens = 5;
-  const auto drafted = answer_all(model.folder(), drafts, /*together=*/true);
+  // The answer to the second of two equal prompts is drafted from the first answer.
+  const std::vector<std::vector<TokenId>> twice(2, prompts()[1]);
+  EngineOptions options{.load_format = LoadFormat::kDummy, .device = GetParam()};
+  const auto plain = answer_all(model.folder(), options, /*together=*/false, twice, 0);
+  options.speculative.algorithm = DraftAlgorithm::kNgram;
+  options.speculative.num_draft_tokens = 5;
+  const auto drafted = answer_all(model.folder(), options, /*together=*/false, twice, 0);
   EXPECT_EQ(drafted, plain);
   EXPECT_GT(drafted[1].num_drafts, 0) << "no draft was verified on the way over the border";
 }
