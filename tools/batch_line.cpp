@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "batch_line.h"
+#include "tools/batch_line.h"
 
 #include <fstream>
 #include <optional>

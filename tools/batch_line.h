@@ -17,8 +17,8 @@
 
 #include <heddle/engine.h>
 
-#include "options_sampling.h"
 #include "server/call/text_codec.h"
+#include "tools/cli/options_sampling.h"
 
 namespace heddle::tools {
 

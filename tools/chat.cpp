@@ -15,21 +15,21 @@
 
 #include <heddle/engine.h>
 
-#include "chat_model.h"
 #include "core/mutex.h"
 #include "core/printable.h"
-#include "event_queue.h"
-#include "line_editor.h"
-#include "option_names.h"
-#include "options_engine.h"
-#include "options_sampling.h"
-#include "options_served.h"
-#include "served_chat.h"
 #include "server/call/speed_log.h"
 #include "server/call/text_codec.h"
-#include "subcommand.h"
-#include "terminal.h"
-#include "word_wrap.h"
+#include "tools/chat_model.h"
+#include "tools/cli/event_queue.h"
+#include "tools/cli/line_editor.h"
+#include "tools/cli/option_names.h"
+#include "tools/cli/options_engine.h"
+#include "tools/cli/options_sampling.h"
+#include "tools/cli/subcommand.h"
+#include "tools/cli/terminal.h"
+#include "tools/cli/word_wrap.h"
+#include "tools/load/options_served.h"
+#include "tools/served_chat.h"
 
 namespace heddle::tools {
 namespace {

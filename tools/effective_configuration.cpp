@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "effective_configuration.h"
+#include "tools/effective_configuration.h"
 
 #include <optional>
 

@@ -7,7 +7,7 @@
 
 #include <heddle/engine.h>
 
-#include "options_serve.h"
+#include "tools/cli/options_serve.h"
 
 namespace heddle::tools {
 

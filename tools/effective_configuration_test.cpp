@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "effective_configuration.h"
+#include "tools/effective_configuration.h"
 
 #include <algorithm>
 #include <array>
@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "server/fake_engine.h"
-#include "subcommand.h"
+#include "tools/cli/subcommand.h"
 
 namespace heddle::tools {
 namespace {

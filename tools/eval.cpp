@@ -13,16 +13,16 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "evaluation.h"
-#include "gsm8k.h"
-#include "option_names.h"
-#include "options_engine.h"
-#include "options_served.h"
-#include "served_evaluation.h"
 #include "server/call/text_codec.h"
-#include "subcommand.h"
-#include "table.h"
-#include "terminal.h"
+#include "tools/cli/option_names.h"
+#include "tools/cli/options_engine.h"
+#include "tools/cli/subcommand.h"
+#include "tools/cli/table.h"
+#include "tools/cli/terminal.h"
+#include "tools/evaluation.h"
+#include "tools/gsm8k.h"
+#include "tools/load/options_served.h"
+#include "tools/served_evaluation.h"
 
 namespace heddle::tools {
 

@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 #include "server/server_fixture.h"
-#include "subcommand_fixture.h"
 #include "support/test_data.h"
+#include "tools/cli/subcommand_fixture.h"
 
 namespace heddle::tools {
 namespace {

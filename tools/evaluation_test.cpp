@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "evaluation.h"
+#include "tools/evaluation.h"
 
 #include <gtest/gtest.h>
 

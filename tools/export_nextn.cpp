@@ -8,9 +8,9 @@
 
 #include <fmt/format.h>
 
-#include "output_file.h"
-#include "subcommand.h"
-#include "terminal.h"
+#include "tools/cli/output_file.h"
+#include "tools/cli/subcommand.h"
+#include "tools/cli/terminal.h"
 
 namespace heddle::tools {
 

@@ -16,16 +16,16 @@
 #include <heddle/engine.h>
 
 #include "checkpoint/model_folder.h"
-#include "event_queue.h"
-#include "generate_batch.h"
-#include "option_names.h"
-#include "options_engine.h"
-#include "options_sampling.h"
 #include "server/call/answer_log.h"
 #include "server/call/text_codec.h"
 #include "server/http/json_text.h"
-#include "subcommand.h"
-#include "terminal.h"
+#include "tools/cli/event_queue.h"
+#include "tools/cli/option_names.h"
+#include "tools/cli/options_engine.h"
+#include "tools/cli/options_sampling.h"
+#include "tools/cli/subcommand.h"
+#include "tools/cli/terminal.h"
+#include "tools/generate_batch.h"
 
 namespace heddle::tools {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "generate_batch.h"
+#include "tools/generate_batch.h"
 
 #include <atomic>
 #include <chrono>
@@ -12,11 +12,11 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "event_queue.h"
-#include "output_file.h"
 #include "server/call/answer_log.h"
 #include "server/http/json_text.h"
-#include "terminal.h"
+#include "tools/cli/event_queue.h"
+#include "tools/cli/output_file.h"
+#include "tools/cli/terminal.h"
 
 namespace heddle::tools {
 namespace {

@@ -14,9 +14,9 @@
 
 #include <heddle/engine.h>
 
-#include "batch_line.h"
-#include "options_sampling.h"
 #include "server/call/text_codec.h"
+#include "tools/batch_line.h"
+#include "tools/cli/options_sampling.h"
 
 namespace heddle::tools {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "generate_batch.h"
+#include "tools/generate_batch.h"
 
 #include <cstring>
 #include <filesystem>

@@ -16,9 +16,9 @@
 #include "checkpoint/checkpoint_fixture.h"
 #include "checkpoint/generation_config.h"
 #include "checkpoint/gguf_fixture.h"
-#include "subcommand_fixture.h"
 #include "support/gguf_twin.h"
 #include "tokenizer/tokenizer.h"
+#include "tools/cli/subcommand_fixture.h"
 
 namespace heddle::tools {
 namespace {

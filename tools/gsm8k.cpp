@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gsm8k.h"
+#include "tools/gsm8k.h"
 
 #include <algorithm>
 #include <charconv>

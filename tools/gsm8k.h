@@ -14,7 +14,7 @@
 
 #include <heddle/status.h>
 
-#include "evaluation.h"
+#include "tools/evaluation.h"
 
 namespace heddle::tools {
 

@@ -13,9 +13,9 @@
 #include "checkpoint/checkpoint_fixture.h"
 #include "checkpoint/gguf_fixture.h"
 #include "checkpoint/quantise_checkpoint.h"
-#include "subcommand_fixture.h"
 #include "support/dense_model.h"
 #include "support/test_data.h"
+#include "tools/cli/subcommand_fixture.h"
 
 namespace heddle::tools {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "checkpoint/hub_cache.h"
 #include "models/registry.h"
-#include "subcommand.h"
-#include "table.h"
+#include "tools/cli/subcommand.h"
+#include "tools/cli/table.h"
 
 namespace heddle::tools {
 namespace {

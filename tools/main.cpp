@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // heddle: one program, one file per subcommand.
-#include "subcommand.h"
-#include "terminal.h"
+#include "tools/cli/subcommand.h"
+#include "tools/cli/terminal.h"
 
 int main(int argc, char** argv) {
   using namespace heddle::tools;

@@ -13,10 +13,10 @@
 #include "checkpoint/merge_checkpoint.h"
 #include "checkpoint/model_folder.h"
 #include "models/registry.h"
-#include "output_file.h"
-#include "subcommand.h"
-#include "terminal.h"
-#include "value_range.h"
+#include "tools/cli/output_file.h"
+#include "tools/cli/subcommand.h"
+#include "tools/cli/terminal.h"
+#include "tools/cli/value_range.h"
 
 namespace heddle::tools {
 

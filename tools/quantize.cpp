@@ -15,10 +15,10 @@
 #include "checkpoint/gguf_sampling.h"
 #include "checkpoint/quantise_checkpoint.h"
 #include "models/gguf_registry.h"
-#include "output_file.h"
-#include "subcommand.h"
-#include "terminal.h"
 #include "tokenizer/gguf_tokenizer_files.h"
+#include "tools/cli/output_file.h"
+#include "tools/cli/subcommand.h"
+#include "tools/cli/terminal.h"
 
 namespace heddle::tools {
 

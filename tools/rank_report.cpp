@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rank_report.h"
+#include "tools/rank_report.h"
 
 #include <algorithm>
 #include <optional>
 
 #include <fmt/format.h>
 
-#include "table.h"
-#include "terminal.h"
+#include "tools/cli/table.h"
+#include "tools/cli/terminal.h"
 
 namespace heddle::tools {
 

@@ -10,14 +10,14 @@
 #include <heddle/engine.h>
 
 #include "core/log.h"
-#include "effective_configuration.h"
-#include "option_names.h"
-#include "options_serve.h"
 #include "server/call/text_codec.h"
 #include "server/http/json_text.h"
 #include "server/server.h"
-#include "stop_request.h"
-#include "subcommand.h"
+#include "tools/cli/option_names.h"
+#include "tools/cli/options_serve.h"
+#include "tools/cli/stop_request.h"
+#include "tools/cli/subcommand.h"
+#include "tools/effective_configuration.h"
 
 namespace heddle::tools {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "served_chat.h"
+#include "tools/served_chat.h"
 
 #include <chrono>
 #include <optional>
@@ -10,9 +10,9 @@
 
 #include <heddle/request.h>
 
-#include "load_answer.h"
-#include "load_client.h"
 #include "server/call/speed_log.h"
+#include "tools/load/load_answer.h"
+#include "tools/load/load_client.h"
 
 namespace heddle::tools {
 namespace {

@@ -9,10 +9,10 @@
 
 #include <heddle/status.h>
 
-#include "chat_model.h"
-#include "options_sampling.h"
-#include "options_served.h"
-#include "server_call.h"
+#include "tools/chat_model.h"
+#include "tools/cli/options_sampling.h"
+#include "tools/load/options_served.h"
+#include "tools/load/server_call.h"
 
 namespace heddle::tools {
 

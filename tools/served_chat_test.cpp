@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Conversations with Heddle's own server, whose engine is scripted.
-#include "served_chat.h"
+#include "tools/served_chat.h"
 
 #include <atomic>
 #include <chrono>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "served_evaluation.h"
+#include "tools/served_evaluation.h"
 
 #include <algorithm>
 #include <atomic>
@@ -16,8 +16,8 @@
 
 #include "core/log.h"
 #include "core/mutex.h"
-#include "served_chat.h"
-#include "server_call.h"
+#include "tools/load/server_call.h"
+#include "tools/served_chat.h"
 
 namespace heddle::tools {
 namespace {

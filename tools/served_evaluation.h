@@ -6,8 +6,8 @@
 
 #include <heddle/status.h>
 
-#include "evaluation.h"
-#include "options_served.h"
+#include "tools/evaluation.h"
+#include "tools/load/options_served.h"
 
 namespace heddle::tools {
 

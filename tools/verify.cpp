@@ -8,15 +8,15 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "machine.h"
 #include "models/registry.h"
-#include "options_engine.h"
 #include "runner/load/cache_plan.h"
 #include "runner/load/choose_device.h"
 #include "runner/load/number_formats.h"
-#include "subcommand.h"
-#include "table.h"
-#include "terminal.h"
+#include "tools/cli/machine.h"
+#include "tools/cli/options_engine.h"
+#include "tools/cli/subcommand.h"
+#include "tools/cli/table.h"
+#include "tools/cli/terminal.h"
 #include "verify/cached_feeding.h"
 #include "verify/plain_feeding.h"
 

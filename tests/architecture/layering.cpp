@@ -75,7 +75,6 @@ std::string folder_of(std::string_view include) {
 std::optional<std::string> judge(const Layers& layers, const std::string& folder,
                                  const std::string& include, bool is_test) {
   if (include.find('/') == std::string::npos) {
-    if (folder == "tools") return std::nullopt;  // the program's own files lie side by side
     return fmt::format("includes \"{}\" without its folder: write \"{}/...\"", include, folder);
   }
   const std::string target = folder_of(include);
@@ -127,19 +126,21 @@ bool may_include(const Layers& rooms, std::string_view from, std::string_view to
 
 void check_rooms(const fs::path& repository, const fs::path& directory, const std::string& folder,
                  std::vector<std::string>* violations) {
+  const std::string readme_path = fs::relative(directory / "README.md", repository).string();
   const std::string readme = read_text(directory / "README.md");
   if (readme.find("```layers") == std::string::npos) return;
   const Result<Layers> rooms = Layers::parse(readme);
   if (!rooms.ok()) {
-    violations->push_back(fmt::format("src/{}/README.md:1: {}", folder, rooms.status().message()));
+    violations->push_back(fmt::format("{}:1: {}", readme_path, rooms.status().message()));
     return;
   }
   for (const SourceFile& file : read_sources(directory)) {
     const std::string path = fs::relative(file.path, directory.parent_path()).string();
     const std::string from = room_of(*rooms, path, folder);
     if (from != "." && !rooms->knows(from)) {
-      violations->push_back(fmt::format("src/{}:1: {}/ is not among the rooms of src/{}/README.md",
-                                        path, from, folder));
+      violations->push_back(fmt::format("{}:1: {}/ is not among the rooms of {}",
+                                        fs::relative(file.path, repository).string(), from,
+                                        readme_path));
       continue;
     }
     if (is_test_source(file.path)) continue;
@@ -147,9 +148,9 @@ void check_rooms(const fs::path& repository, const fs::path& directory, const st
       const std::string to = room_of(*rooms, include.path, folder);
       if (to.empty() || may_include(*rooms, from, to)) continue;
       violations->push_back(fmt::format(
-          "{}:{}: includes \"{}\", but {} does not stand after the arrow of {} in src/{}/README.md",
+          "{}:{}: includes \"{}\", but {} does not stand after the arrow of {} in {}",
           fs::relative(file.path, repository).string(), include.line, include.path, to,
-          from == "." ? "the files beside the rooms" : from, folder));
+          from == "." ? "the files beside the rooms" : from, readme_path));
     }
   }
 }
@@ -268,6 +269,7 @@ std::vector<std::string> layering_violations(const fs::path& repository) {
   }
   if (layers->knows("tools")) {
     check_folder(*layers, repository, repository / "tools", "tools", test_only, &violations);
+    check_rooms(repository, repository / "tools", "tools", &violations);
   }
   check_public_headers(repository, &violations);
   std::ranges::sort(violations);

@@ -101,7 +101,7 @@ TEST_F(SyntheticTree, FilesBesideTheRoomsMayStandAboveThemAndRoomsMayLieDeeper) 
 TEST_F(SyntheticTree, AFolderMayIncludeItselfAndWhatStandsAfterItsArrow) {
   write("src/engine/engine.cpp", "#include \"engine/loop.h\"\n#include \"core/log.h\"\n");
   write("src/core/log.h", "#include <string>\n");
-  write("tools/main.cpp", "#include \"serve.h\"\n#include \"engine/engine.h\"\n");
+  write("tools/main.cpp", "#include \"tools/serve.h\"\n#include \"engine/engine.h\"\n");
   write("include/heddle/engine.h", "#include <heddle/status.h>\n");
   EXPECT_THAT(violations(), IsEmpty());
 }

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// The options of every subcommand that loads a model, and where a model is found when none is
+// named.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include <heddle/options.h>
+#include <heddle/status.h>
+
+#include "tools/cli/options.h"
+
+namespace heddle::tools {
+
+// Help of --load-format for subcommands that compute with the weights.
+inline constexpr const char* kDummyWeightsHelp = "dummy: seeded random weights for a config.json";
+
+// Help of --device, wherever a model is loaded.
+inline constexpr const char* kDeviceHelp =
+    "Where the model is computed: auto, cpu, cuda, cuda:N; auto: a GPU if it can be used";
+
+struct EngineSettings {
+  std::string model_dir;   // the positional; empty: the default model
+  std::string model_path;  // --model-path, an alias
+  std::string chat_template;
+  std::string log_level = "info";
+  std::string log_format = "text";
+  EngineOptions engine;
+};
+
+enum class ModelArgument {
+  kRequired,       // the first positional
+  kOptional,       // the first positional; the default model without it
+  kRequiredOrUrl,  // as kRequired, but --url may replace it: the subcommand checks that it is there
+};
+
+// --disable-cuda-graph, --piecewise-cuda-graph-max-tokens and --cuda-graph-debug.
+void declare_captures(Options& options, bool& disable_cuda_graph, int64_t& piecewise_max_tokens,
+                      bool& debug);
+
+// --load-format, --dtype and --kv-cache-dtype, --quantization: wherever a forward pass is made.
+void declare_load_format(Options& options, LoadFormat& format, const char* help);
+void declare_dtypes(Options& options, RunDtype& dtype, KvCacheDtype& kv_cache_dtype);
+void declare_quantization(Options& options, Quantization& quantization);
+
+// Declares the model argument and the engine's options, with SGLang's spellings as aliases.
+void declare_engine_options(Options& options, EngineSettings& settings, ModelArgument argument);
+
+// Sets the log level and settles engine.model_dir. Error: no such model.
+Status apply(EngineSettings& settings);
+
+// models/heddle-tiny below the current folder, or beside or above the program. Error: kNotFound.
+Result<std::filesystem::path> default_model_dir();
+
+}  // namespace heddle::tools

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// The options of `heddle serve`: the server's, and those of every model.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "server/server_options.h"
+#include "tools/cli/options.h"
+#include "tools/cli/options_engine.h"
+
+namespace heddle::tools {
+
+struct ServeSettings {
+  EngineSettings model;
+  server::ServerOptions server;
+  std::optional<std::string> config_file;  // was read before the options were
+  std::vector<std::string> served_model_names;
+  std::string fair_key = "user";
+  std::string tool_call_parser = "auto";
+  std::string reasoning_parser = "auto";
+  std::optional<std::string> api_key;
+  std::optional<std::string> admin_api_key;
+  std::optional<std::string> api_keys_file;
+  std::string cache_isolation = "none";
+  std::vector<std::string> cors_origins;
+  std::vector<std::string> cors_headers;
+  std::vector<std::string> allowed_hosts;
+  std::vector<std::string> quiet_paths;
+  std::string log_requests_target = "stdout";
+  std::string error_format = "both";
+  std::string overload_status = "503";
+  double shutdown_drain_delay_seconds = 5;
+  bool metrics = true;
+  std::string reasoning_field = "reasoning_content";
+  std::string max_tokens_overflow = "by-api";
+  std::string sampling_defaults = "model";
+};
+
+void declare_serve_options(Options& options, ServeSettings& settings);
+
+// Settles the server's options and the engine's (apply() in options_engine.h). Error: as there; no
+// API key or no model name where one is promised; a file of API keys that is wrong; what is no
+// origin or no host; an unknown --fair-key or parser.
+Status apply(ServeSettings& settings);
+
+}  // namespace heddle::tools

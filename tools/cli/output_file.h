@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// The output of a benchmark: checks before the work that the file can be written, then reports as a
+// table or JSON on standard output and as JSON in the file.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <heddle/status.h>
+
+#include "tools/cli/options.h"
+
+namespace heddle::tools {
+
+// Sizes as reports print them.
+constexpr double mebibytes(int64_t bytes) { return static_cast<double>(bytes) / 1048576.0; }
+
+enum class ExistingFile {
+  kReplace,
+  kKeep,  // an existing file is an error, unless it is empty
+};
+
+// Changes nothing. A device or a pipe (/dev/stdout) may always be written to.
+// Error: kInvalidArgument, naming the file and what to do.
+Status check_output_file(const std::filesystem::path& path, ExistingFile existing);
+
+struct BenchOutput {
+  bool json = false;
+  std::string file;
+};
+
+void declare_bench_output(Options& options, BenchOutput& output);
+
+// Before hours of measuring. Error: the file cannot be written.
+Status check_bench_output(const BenchOutput& output);
+
+// Prints the table or the JSON, and writes the JSON file if one is wanted.
+Status emit(const BenchOutput& output, const nlohmann::ordered_json& report,
+            const std::string& text);
+
+}  // namespace heddle::tools
