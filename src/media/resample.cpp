@@ -6,6 +6,7 @@
 #include <cstddef>
 
 #include "core/check.h"
+#include "media/torch_passes.h"
 
 namespace heddle::media {
 
@@ -35,9 +36,8 @@ struct Pass {
 
 uint8_t clamped(int32_t value) { return static_cast<uint8_t>(std::clamp(value, 0, 255)); }
 
-void integer_pass(const Pass& pass, ResampleArithmetic arithmetic, const uint8_t* in,
+void integer_pass(const Pass& pass, const IntegerWeights& integers, const uint8_t* in,
                   uint8_t* out) {
-  const IntegerWeights integers = integer_weights(pass.axis, arithmetic);
   const int32_t half = 1 << (integers.shift - 1);
   std::vector<int32_t> sums(static_cast<size_t>(pass.stride));
   for (int64_t a = 0; a < pass.num_axes; ++a) {
@@ -45,22 +45,8 @@ void integer_pass(const Pass& pass, ResampleArithmetic arithmetic, const uint8_t
       const auto index = static_cast<size_t>(i);
       const int32_t* const weights = integers.weights.data() + i * pass.axis.taps;
       const uint8_t* line = in + (a * pass.n + pass.axis.first[index]) * pass.stride;
-      const int64_t count = pass.axis.count[index];
-      // A line is one pixel: keep its three sums in registers.
-      if (pass.stride == 3) {
-        int32_t red = half, green = half, blue = half;
-        for (int64_t j = 0; j < count; ++j, line += 3) {
-          red += weights[j] * line[0];
-          green += weights[j] * line[1];
-          blue += weights[j] * line[2];
-        }
-        out[0] = clamped(red >> integers.shift);
-        out[1] = clamped(green >> integers.shift);
-        out[2] = clamped(blue >> integers.shift);
-        continue;
-      }
       std::ranges::fill(sums, half);
-      for (int64_t j = 0; j < count; ++j, line += pass.stride) {
+      for (int64_t j = 0; j < pass.axis.count[index]; ++j, line += pass.stride) {
         for (int64_t k = 0; k < pass.stride; ++k) {
           sums[static_cast<size_t>(k)] += weights[j] * line[k];
         }
@@ -70,6 +56,37 @@ void integer_pass(const Pass& pass, ResampleArithmetic arithmetic, const uint8_t
       }
     }
   }
+}
+
+Image scale_width(const Image& image, int64_t width, ResampleFilter filter,
+                  ResampleArithmetic arithmetic) {
+  const int64_t height = image.size.height;
+  Image result({.height = height, .width = width});
+  const AxisWeights axis = axis_weights(image.size.width, width, filter);
+  const IntegerWeights integers = integer_weights(axis, arithmetic);
+  if (arithmetic == ResampleArithmetic::kTorch &&
+      scale_rows(image.rgb.data(), height, image.size.width, WeightPairs(axis, integers),
+                 result.rgb.data())) {
+    return result;
+  }
+  integer_pass(Pass{axis, height, image.size.width, width, 3}, integers, image.rgb.data(),
+               result.rgb.data());
+  return result;
+}
+
+Image scale_height(const Image& image, int64_t height, ResampleFilter filter,
+                   ResampleArithmetic arithmetic) {
+  const int64_t row_bytes = image.size.width * 3;
+  Image result({.height = height, .width = image.size.width});
+  const AxisWeights axis = axis_weights(image.size.height, height, filter);
+  const IntegerWeights integers = integer_weights(axis, arithmetic);
+  if (arithmetic == ResampleArithmetic::kTorch &&
+      scale_columns(image.rgb.data(), row_bytes, WeightPairs(axis, integers), result.rgb.data())) {
+    return result;
+  }
+  integer_pass(Pass{axis, 1, image.size.height, height, row_bytes}, integers, image.rgb.data(),
+               result.rgb.data());
+  return result;
 }
 
 template <typename In>
@@ -161,20 +178,10 @@ Image resample(const Image& image, ImageSize size, ResampleFilter filter,
   HEDDLE_CHECK(size.height > 0 && size.width > 0);
   if (size == image.size) return image;
   if (arithmetic == ResampleArithmetic::kFloat) return resample_as_float(image, size, filter);
-  const auto [height, width] = image.size;
-  Image rows;
-  if (size.width != width) {
-    rows = Image({.height = height, .width = size.width});
-    const AxisWeights axis = axis_weights(width, size.width, filter);
-    integer_pass(Pass{axis, height, width, size.width, 3}, arithmetic, image.rgb.data(),
-                 rows.rgb.data());
-    if (size.height == height) return rows;
-  }
-  Image result(size);
-  const AxisWeights axis = axis_weights(height, size.height, filter);
-  integer_pass(Pass{axis, 1, height, size.height, size.width * 3}, arithmetic,
-               size.width == width ? image.rgb.data() : rows.rgb.data(), result.rgb.data());
-  return result;
+  if (size.width == image.size.width) return scale_height(image, size.height, filter, arithmetic);
+  Image rows = scale_width(image, size.width, filter, arithmetic);
+  if (size.height == image.size.height) return rows;
+  return scale_height(rows, size.height, filter, arithmetic);
 }
 
 }  // namespace heddle::media

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <hwy/targets.h>
 
 #include "media/image_fixture.h"
 
@@ -108,6 +109,58 @@ TEST(Resample, RowsAndColumnsScaleAlike) {
     EXPECT_THAT(scaled_row({0, 255}, 4, as_column), ElementsAre(0, 53, 202, 255));
     EXPECT_THAT(scaled_row({7}, 3, as_column), ElementsAre(7, 7, 7));
   }
+}
+
+// kTorch in plain loops, one axis after the other.
+Image scaled_plainly(const Image& image, ImageSize size, ResampleFilter filter) {
+  const auto scaled_axis = [filter](const std::vector<uint8_t>& in, int64_t num_axes, int64_t n,
+                                    int64_t m, int64_t stride) {
+    const AxisWeights axis = axis_weights(n, m, filter);
+    const IntegerWeights integers = integer_weights(axis, kTorch);
+    std::vector<uint8_t> out;
+    for (int64_t a = 0; a < num_axes; ++a) {
+      for (size_t i = 0; i < static_cast<size_t>(m); ++i) {
+        for (int64_t k = 0; k < stride; ++k) {
+          int64_t sum = int64_t{1} << (integers.shift - 1);
+          for (int64_t j = 0; j < axis.count[i]; ++j) {
+            sum += integers.weights[i * static_cast<size_t>(axis.taps) + static_cast<size_t>(j)] *
+                   in[static_cast<size_t>((a * n + axis.first[i] + j) * stride + k)];
+          }
+          out.push_back(static_cast<uint8_t>(std::clamp<int64_t>(sum >> integers.shift, 0, 255)));
+        }
+      }
+    }
+    return out;
+  };
+  Image result(size);
+  result.rgb = image.rgb;
+  if (size.width != image.size.width) {
+    result.rgb = scaled_axis(result.rgb, image.size.height, image.size.width, size.width, 3);
+  }
+  if (size.height != image.size.height) {
+    result.rgb = scaled_axis(result.rgb, 1, image.size.height, size.height, size.width * 3);
+  }
+  return result;
+}
+
+TEST(Resample, EveryInstructionSetGivesTheBytesOfPlainLoops) {
+  for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    hwy::SetSupportedTargetsForTest(target);
+    for (const int64_t height : {1, 2, 5, 13, 40}) {
+      for (const int64_t width : {1, 2, 3, 6, 21, 43}) {
+        const Image picture = test_picture(height, width);
+        for (const ImageSize to : {ImageSize{1, 1}, {7, 5}, {height, 64}, {33, width}, {90, 11}}) {
+          for (const ResampleFilter filter : {kBicubic, kBilinear}) {
+            ASSERT_EQ(resample(picture, to, filter, kTorch).rgb,
+                      scaled_plainly(picture, to, filter).rgb)
+                << fmt::format("{}: {} x {} to {} x {}", hwy::TargetName(target), height, width,
+                               to.height, to.width);
+          }
+        }
+      }
+    }
+  }
+  hwy::SetSupportedTargetsForTest(0);
 }
 
 TEST(Resample, FloatsAreNearTheIntegers) {

