@@ -191,6 +191,42 @@ TEST_F(MergedWeightsTest, AnAdapterInAnyLayoutMeetsABaseInAnyLayout) {
   }
 }
 
+// An adapter of stacked experts changes rows of every expert, so none of them may be skipped.
+TEST_F(MergedWeightsTest, NamesAnExpertThatTheBaseLacksOrHasQuantised) {
+  const std::vector<WeightSpec> specs = {experts_spec()};
+  const auto zero = [](int64_t, int64_t) { return 0.0f; };
+  const auto message = [&](Layout layout, const NamedTensors& stored) {
+    const LayoutAdapter adapter(specs[0].alternatives[layout], layout == kEach);
+    const auto folder = adapter.write(folder_.path() / fmt::format("adapter{}", num_bases_));
+    return merge(base(stored), specs, folder).status().message();
+  };
+  for (const Layout layout : {kStacked, kInterleaved, kTwoStacks}) {
+    SCOPED_TRACE(layout);
+    NamedTensors stored = tensors_of(specs[0].alternatives[kEach], zero);
+    stored.erase("experts.1.gate_proj.weight");
+    EXPECT_THAT(message(layout, stored),
+                HasSubstr("module \"experts.1.gate_proj\" has no weight in the base"));
+    stored.emplace("experts.1.gate_proj.qweight", Tensor({kI, kH}, DType::kI32));
+    EXPECT_THAT(message(layout, stored),
+                HasSubstr("\"experts.1.gate_proj\" is quantised in the base, which has "
+                          "\"experts.1.gate_proj.qweight\""));
+    NamedTensors quantised;
+    quantised.emplace("experts.0.gate_proj.qweight", Tensor({kI, kH}, DType::kI32));
+    EXPECT_THAT(message(layout, quantised), HasSubstr("\"experts.0.gate_proj\" is quantised"));
+  }
+  // A missing stack matters to the adapters that change its rows only.
+  NamedTensors gates = tensors_of(specs[0].alternatives[kTwoStacks], zero);
+  gates.erase("experts.up_proj");
+  EXPECT_THAT(message(kEach, gates), HasSubstr("\"experts.up_proj\" has no weight in the base"));
+  NamedTensors update;
+  update.emplace("experts.1.gate_proj.lora_A.weight", uneven({kRank, kH}, 1));
+  update.emplace("experts.1.gate_proj.lora_B.weight", uneven({kI, kRank}, 2));
+  const auto folder = testing::write_adapter(folder_.path() / "gate", R"({"r": 2})", update);
+  const auto merged = merge(base(gates), specs, folder);
+  ASSERT_TRUE(merged.ok()) << merged.status().to_string();
+  EXPECT_EQ((*merged)->num_changed(), 1);
+}
+
 // A weight [N, K] with two low-rank terms, in every dtype, read in pieces of any size.
 TEST_F(MergedWeightsTest, ReadsTheSameNumbersInPiecesOfAnySize) {
   constexpr int64_t N = 37, K = 151;

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "checkpoint/placed_adapters.h"
-
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -11,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "checkpoint/convert.h"
+#include "checkpoint/placed_adapters.h"
 #include "checkpoint/readable.h"
 #include "core/check.h"
 
@@ -51,6 +50,21 @@ std::vector<float> transposed(const std::vector<float>& values, int64_t rows, in
     }
   }
   return out;
+}
+
+// Whether some row of the model's weight comes from both tensors.
+bool shares_rows(const HubPiece& one, const HubPiece& other) {
+  return std::ranges::any_of(one.runs, [&](const RowRun& a) {
+    return std::ranges::any_of(other.runs, [&](const RowRun& b) {
+      return a.target_row < b.target_row + b.num_rows && b.target_row < a.target_row + a.num_rows;
+    });
+  });
+}
+
+// The path of the module or of the stacked parameter that this tensor is the weight of.
+std::string module_of_tensor(std::string_view tensor) {
+  constexpr std::string_view kEnd = ".weight";
+  return std::string(tensor.substr(0, tensor.size() - (tensor.ends_with(kEnd) ? kEnd.size() : 0)));
 }
 
 }  // namespace
@@ -393,12 +407,16 @@ class PlacedAdapters::Placer {
   // base stores that row.
   Status follow_weight_map(const ScaledAdapter& adapter, const std::string& module,
                            const Place& place, const Factors& factors) {
-    const Assembly* const stored = place.spec == nullptr ? nullptr : stored_assembly(*place.spec);
-    if (stored == nullptr) return no_place(adapter, module);
+    if (place.spec == nullptr) return no_place(adapter, module);
+    const Assembly* const stored = stored_assembly(*place.spec);
+    if (stored == nullptr) return not_stored(adapter, module, place);
     for (const HubPiece& piece : *stored) {
+      if (!shares_rows(piece, *place.piece)) continue;
       const auto weight = base_.find({.name = piece.tensor.name, .shape = {}});
       const auto layout = StackLayout::of(piece.tensor.shape, piece.form);
-      if (!weight || weight->shape != piece.tensor.shape || !layout) continue;
+      if (!weight || weight->shape != piece.tensor.shape || !layout) {
+        return no_place(adapter, module_of_tensor(piece.tensor.name));
+      }
       for (const RowRun& to : piece.runs) {
         for (const RowRun& from : place.piece->runs) {
           HEDDLE_RETURN_IF_ERROR(follow_runs(*weight, *layout, to, factors, from));
@@ -406,6 +424,21 @@ class PlacedAdapters::Placer {
       }
     }
     return ok_status();
+  }
+
+  // The error for an update of a weight that the base has in no plain layout. It names a quantised
+  // module if the base has one in any of the weight's layouts.
+  [[nodiscard]] Status not_stored(const ScaledAdapter& adapter, const std::string& module,
+                                  const Place& place) const {
+    for (const Assembly& assembly : place.spec->alternatives) {
+      for (const HubPiece& piece : assembly) {
+        const std::string owner = module_of_tensor(piece.tensor.name);
+        if (shares_rows(piece, *place.piece) && quantised_tensor(owner)) {
+          return no_place(adapter, owner);
+        }
+      }
+    }
+    return no_place(adapter, module);
   }
 
   Status follow_runs(const StoredWeight& weight, const StackLayout& layout, const RowRun& to,
@@ -494,17 +527,24 @@ class PlacedAdapters::Placer {
     return Place{};
   }
 
-  [[nodiscard]] Status no_place(const ScaledAdapter& adapter, const std::string& module) const {
+  // The name of a tensor that says that the base has quantised the module; none if there is none.
+  [[nodiscard]] std::optional<std::string> quantised_tensor(const std::string& module) const {
     for (const std::string_view ending : {".qweight", ".weight_packed", ".weight_scale",
-                                          ".weight_scale_inv", ".gate_up_proj_blocks"}) {
+                                          ".weight_scale_inv", ".gate_up_proj_blocks", "_blocks"}) {
       for (const std::string& spelled : {module, canonical(module)}) {
-        const std::string name = spelled + std::string(ending);
-        if (!base_.find({.name = name, .shape = {}})) continue;
-        return unimplemented(
-            fmt::format("module {} is quantised in the base, which has {}; merge into the model "
-                        "before it was quantised, then quantise the result",
-                        readable(module), readable(name)));
+        std::string name = spelled + std::string(ending);
+        if (base_.find({.name = name, .shape = {}})) return name;
       }
+    }
+    return std::nullopt;
+  }
+
+  [[nodiscard]] Status no_place(const ScaledAdapter& adapter, const std::string& module) const {
+    if (const auto name = quantised_tensor(module)) {
+      return unimplemented(
+          fmt::format("module {} is quantised in the base, which has {}; merge into the model "
+                      "before it was quantised, then quantise the result",
+                      readable(module), readable(*name)));
     }
     if (canonical(module) == "lm_head") {
       return unimplemented(
