@@ -22,7 +22,8 @@ using nlohmann::ordered_json;
 constexpr ConfigReader::IntegerRange kRanks{1, 65536};
 constexpr ConfigReader::NumberRange kAlphas{-1e9, 1e9};
 
-// A key of the configuration that asks for more than plain LoRA. Its "off" values are accepted.
+// A key of the configuration that asks for a kind of adapter that is not merged. Its "off" values
+// are accepted.
 struct RefusedKey {
   std::string_view key;
   std::string_view what;
@@ -31,13 +32,6 @@ struct RefusedKey {
 constexpr std::string_view kMergeInPeft =
     "merge the adapter in PEFT (merge_and_unload(), save_pretrained()) and name that folder";
 constexpr std::string_view kTrainWithout = "train an adapter without it";
-
-constexpr RefusedKey kMergedKeys[] = {
-    {"use_dora", "DoRA"},
-    {"modules_to_save", "modules that are saved whole"},
-    {"lora_bias", "biases of adapters"},
-    {"trainable_token_indices", "new embeddings of tokens"},
-};
 
 constexpr RefusedKey kRefusedKeys[] = {
     {"fan_in_fan_out", "transposed layers are not merged"},
@@ -63,12 +57,12 @@ void refuse_other_kinds(ConfigReader& reader) {
   if (!reader.is_off("layer_replication")) {
     reader.refuse(
         "layer_replication",
-        fmt::format("a model that repeats layers of its base is not served; {}", kTrainWithout));
+        fmt::format("a model that repeats layers of its base is not merged; {}", kTrainWithout));
   }
   if (!reader.is_off("alora_invocation_tokens")) {
     reader.refuse("alora_invocation_tokens",
-                  fmt::format("an adapter that begins within a prompt (aLoRA) is not served, and "
-                              "no merge can express it; {}",
+                  fmt::format("an adapter that begins within a prompt (aLoRA) is not merged, for "
+                              "weights cannot express it; {}",
                               kTrainWithout));
   }
   const json* const initial = reader.find("init_lora_weights");
@@ -81,15 +75,12 @@ void refuse_other_kinds(ConfigReader& reader) {
   }
 }
 
-// Records keys of adapters that heddle merge supports and serving does not.
-void note_merged_kinds(ConfigReader& reader) {
-  constexpr std::string_view kRemedy =
-      "can only be merged into the model: heddle merge MODEL ADAPTER OUT_DIR";
-  for (const auto& [key, what] : kMergedKeys) {
-    if (!reader.is_off(key)) reader.refuse(key, fmt::format("{} {}", what, kRemedy));
-  }
-  if (reader.text("bias", "none") != "none") {
-    reader.refuse("bias", fmt::format("biases of adapters {}", kRemedy));
+// Checks the value only: the adapter's tensors are the biases.
+void check_bias(ConfigReader& reader) {
+  constexpr std::string_view kValues[] = {"none", "all", "lora_only"};
+  const std::string bias = reader.text("bias", "none");
+  if (std::ranges::find(kValues, bias) == std::end(kValues)) {
+    reader.fail("bias", "which is none of \"none\", \"all\" and \"lora_only\"");
   }
 }
 
@@ -103,13 +94,13 @@ void refuse_unknown_switches(const json& document, ConfigReader& reader) {
   }
 }
 
-// Reads a list, which is for the embedding, or an object with one list for each module.
+// Reads a list, which is for the input embedding, or an object with one list for each module.
 std::vector<std::pair<std::string, std::vector<int64_t>>> read_trained_tokens(
     ConfigReader& reader) {
   constexpr std::string_view kKey = "trainable_token_indices";
   const json* const value = reader.find(kKey);
   if (value == nullptr) return {};
-  if (!value->is_object()) return {{"embed_tokens", reader.integers(kKey, kTokenIds)}};
+  if (!value->is_object()) return {{"", reader.integers(kKey, kTokenIds)}};
   std::vector<std::pair<std::string, std::vector<int64_t>>> tokens;
   ConfigReader modules = reader.narrowed({value}, /*keep_own=*/false);
   for (const auto& [module, ids] : value->items()) {
@@ -145,11 +136,6 @@ Result<std::vector<std::pair<ModulePattern, double>>> read_patterns(const ordere
   return patterns;
 }
 
-bool ends_with_path(std::string_view path, std::string_view end) {
-  return path.ends_with(end) &&
-         (path.size() == end.size() || path[path.size() - end.size() - 1] == '.');
-}
-
 // Returns the layer index that PEFT finds in a module's path: the last dot-separated number that is
 // neither the first nor the last part of the path. With `patterns`, it must follow one of them.
 std::optional<int64_t> layer_of(std::string_view path, const std::vector<std::string>& patterns) {
@@ -173,6 +159,11 @@ std::optional<int64_t> layer_of(std::string_view path, const std::vector<std::st
 }
 
 }  // namespace
+
+bool ends_with_path(std::string_view path, std::string_view end) {
+  return path.ends_with(end) &&
+         (path.size() == end.size() || path[path.size() - end.size() - 1] == '.');
+}
 
 bool AdapterConfig::Selection::contains(std::string_view path) const {
   if (pattern) return pattern->matches(path);
@@ -201,9 +192,10 @@ Result<AdapterConfig> AdapterConfig::parse(std::string_view json_text) {
   ConfigReader reader({&document}, error);
   refuse_other_kinds(reader);
   AdapterConfig config;
-  ConfigReader merged_kinds({&document}, config.plain_);
-  note_merged_kinds(merged_kinds);
-  for (const auto& [key, what] : kMergedKeys) reader.disregard(key);
+  check_bias(reader);
+  config.uses_dora_ = reader.boolean("use_dora", false);
+  config.has_biases_ = reader.boolean("lora_bias", false);
+  config.saved_modules_ = reader.texts("modules_to_save");
   config.base_model_ = reader.text("base_model_name_or_path", "");
   config.rank_ = reader.integer("r", 8, kRanks);
   config.alpha_ = reader.number("lora_alpha", 8, kAlphas);
@@ -260,9 +252,17 @@ std::vector<std::string> AdapterConfig::parameters_of(std::string_view module) c
 
 std::vector<int64_t> AdapterConfig::trained_tokens(std::string_view module) const {
   for (const auto& [owner, tokens] : trained_tokens_) {
-    if (ends_with_path(module, owner)) return tokens;
+    if (owner.empty() || ends_with_path(module, owner)) return tokens;
   }
   return {};
+}
+
+std::vector<std::string> AdapterConfig::trained_modules() const {
+  std::vector<std::string> modules;
+  for (const auto& [owner, tokens] : trained_tokens_) {
+    if (!tokens.empty()) modules.push_back(owner);
+  }
+  return modules;
 }
 
 bool AdapterConfig::targets(std::string_view module) const {

@@ -25,6 +25,9 @@
 
 namespace heddle::checkpoint {
 
+// Whether `path` is `end`, or ends with it after a dot.
+[[nodiscard]] bool ends_with_path(std::string_view path, std::string_view end);
+
 struct AdapterScaling {
   int64_t rank = 0;
   double scale = 0;
@@ -51,10 +54,17 @@ class AdapterConfig {
   // The modules that target_modules lists; empty if it is a regular expression.
   [[nodiscard]] const std::vector<std::string>& listed_targets() const { return targets_.names; }
 
-  // OK for plain LoRA on linear modules. Otherwise kUnimplemented, naming key and value, because
-  // the adapter can only be merged: DoRA, modules that are saved whole, biases, new token
-  // embeddings.
-  [[nodiscard]] const Status& check_plain() const { return plain_; }
+  // DoRA: each module has a magnitude.
+  [[nodiscard]] bool uses_dora() const { return uses_dora_; }
+
+  // Each lora_B has a bias.
+  [[nodiscard]] bool has_biases() const { return has_biases_; }
+
+  // The modules that the adapter saves whole.
+  [[nodiscard]] const std::vector<std::string>& saved_modules() const { return saved_modules_; }
+
+  // The modules with trained tokens; an empty name is the model's input embedding.
+  [[nodiscard]] std::vector<std::string> trained_modules() const;
 
   // The tokens whose rows of the embedding `module` the adapter replaces.
   [[nodiscard]] std::vector<int64_t> trained_tokens(std::string_view module) const;
@@ -75,8 +85,10 @@ class AdapterConfig {
 
   static Result<Selection> read_selection(class ConfigReader& reader, std::string_view key);
 
-  Status plain_;
-  // (module, its tokens)
+  bool uses_dora_ = false;
+  bool has_biases_ = false;
+  std::vector<std::string> saved_modules_;
+  // (module, its tokens); the module is empty for the input embedding, which the file does not name
   std::vector<std::pair<std::string, std::vector<int64_t>>> trained_tokens_;
   std::string base_model_;
   int64_t rank_ = 0;

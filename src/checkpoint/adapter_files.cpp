@@ -2,7 +2,6 @@
 #include "checkpoint/adapter_files.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <optional>
 #include <set>
@@ -118,22 +117,15 @@ Status check_tensor(const TensorEntry& entry, bool is_matrix, const SafetensorsF
                     "linear modules and embeddings are known",
                     readable(entry.name), entry.shape.to_string()));
   }
-  constexpr int64_t kAtOnce = 4096;
-  float values[kAtOnce];
   const std::byte* const bytes = file.bytes(entry).data();
-  const int64_t count = entry.shape.num_elements();
-  for (int64_t first = 0; first < count; first += kAtOnce) {
-    const int64_t num = std::min(kAtOnce, count - first);
-    convert_elements(bytes + bytes_of(*entry.dtype, first), *entry.dtype, values, DType::kF32, num);
-    const float* const wrong =
-        std::find_if(values, values + num, [](float value) { return !std::isfinite(value); });
-    if (wrong == values + num) continue;
-    return invalid_argument(
-        fmt::format("tensor {} has {} at element {}: training has diverged, or the file is "
-                    "damaged; use an earlier checkpoint of the adapter",
-                    readable(entry.name), *wrong, first + (wrong - values)));
-  }
-  return ok_status();
+  const auto wrong = first_not_finite(bytes, *entry.dtype, entry.shape.num_elements());
+  if (!wrong) return ok_status();
+  float value = 0;
+  convert_elements(bytes + bytes_of(*entry.dtype, *wrong), *entry.dtype, &value, DType::kF32, 1);
+  return invalid_argument(
+      fmt::format("tensor {} has {} at element {}: training has diverged, or the file is "
+                  "damaged; use an earlier checkpoint of the adapter",
+                  readable(entry.name), value, *wrong));
 }
 
 Status missing_adapter(const fs::path& folder) {
@@ -234,10 +226,14 @@ Status AdapterFiles::collect() {
           parts.b->shape.to_string(), parts.a->shape[0], parts.b->shape[1]));
     }
     updates_.push_back({.module = key.first,
-                        .depth = -key.second,
                         .of_embedding = parts.of_embedding,
                         .a = *file_.view(parts.a->name),
                         .b = *file_.view(parts.b->name)});
+    if (parts.magnitude == nullptr && config_.uses_dora()) {
+      return invalid_argument(
+          fmt::format("there is no tensor {}, but use_dora is true in {}; save the adapter again",
+                      readable(key.first + ".lora_magnitude_vector"), kConfigName));
+    }
     if (parts.magnitude == nullptr) continue;
     updates_.back().magnitude = *file_.view(parts.magnitude->name);
     if (parts.magnitude->shape.num_elements() == parts.b->shape[0]) continue;
@@ -246,24 +242,6 @@ Status AdapterFiles::collect() {
         readable(parts.magnitude->name), parts.magnitude->shape.to_string(), parts.b->shape[0]));
   }
   return ok_status();
-}
-
-Status AdapterFiles::check_plain() const {
-  const std::string config_path = (folder_ / kConfigName).string();
-  HEDDLE_RETURN_IF_ERROR(config_.check_plain().with_context(config_path));
-  std::string found;
-  for (const AdapterTensor& tensor : tensors_) {
-    if (tensor.kind == AdapterTensor::Kind::kSavedBase) continue;
-    found = fmt::format("{}.{} is used whole", tensor.module, tensor.parameter);
-  }
-  for (const AdapterUpdate& update : updates_) {
-    if (update.magnitude) found = fmt::format("{} has a magnitude (DoRA)", update.module);
-    if (update.of_embedding) found = fmt::format("{} is an embedding", update.module);
-  }
-  if (found.empty()) return ok_status();
-  return unimplemented(fmt::format(
-      "{}: {}, which can only be merged into the model: heddle merge MODEL ADAPTER OUT_DIR",
-      (folder_ / kTensorsName).string(), found));
 }
 
 std::vector<std::string> AdapterFiles::notes() const {
@@ -282,12 +260,38 @@ std::vector<std::string> AdapterFiles::notes() const {
                     folder_.string(), num_others, kTensorsName, kConfigName, readable(example)));
   }
   for (const std::string& target : config_.listed_targets()) {
-    const bool found = std::ranges::any_of(modules, [&](std::string_view module) {
-      return module == target || module.ends_with("." + target);
-    });
+    const bool found = std::ranges::any_of(
+        modules, [&](std::string_view module) { return ends_with_path(module, target); });
     if (found) continue;
     notes.push_back(fmt::format("{}: the target {} of {} has no tensors in {}", folder_.string(),
                                 readable(target), kConfigName, kTensorsName));
+  }
+  using Kind = AdapterTensor::Kind;
+  const auto has = [&](Kind kind, auto&& matches) {
+    return std::ranges::any_of(tensors_, [&](const AdapterTensor& tensor) {
+      return tensor.kind == kind && matches(tensor.module);
+    });
+  };
+  const auto note_missing = [&](std::string_view key, std::string_view entry) {
+    notes.push_back(fmt::format("{}: {}{}{} of {} has no tensors in {}, so it changes nothing",
+                                folder_.string(), key, entry.empty() ? "" : " ",
+                                entry.empty() ? "" : readable(entry), kConfigName, kTensorsName));
+  };
+  for (const std::string& saved : config_.saved_modules()) {
+    // A module that is saved whole may contain others, which have the tensors.
+    const bool found = has(Kind::kReplacement, [&](const std::string& module) {
+      return ("." + module + ".").find("." + saved + ".") != std::string::npos;
+    });
+    if (!found) note_missing("modules_to_save", saved);
+  }
+  for (const std::string& trained : config_.trained_modules()) {
+    const bool found = has(Kind::kTokenRows, [&](const std::string& module) {
+      return trained.empty() || ends_with_path(module, trained);
+    });
+    if (!found) note_missing("trainable_token_indices", trained);
+  }
+  if (config_.has_biases() && !has(Kind::kAddedBias, [](const std::string&) { return true; })) {
+    note_missing("lora_bias", "");
   }
   return notes;
 }

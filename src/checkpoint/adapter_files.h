@@ -24,7 +24,6 @@ namespace heddle::checkpoint {
 // parameters, one wrapper inside another.
 struct AdapterUpdate {
   std::string module;         // as AdapterConfig spells it
-  int64_t depth = 0;          // number of wrappers around this one; 0 is the outermost
   bool of_embedding = false;  // the embedding's weight [V, H] changes by s (B A)^T
   // [r, K] for a linear weight; [E * r, K], expert after expert, for E stacked experts; [r, V] for
   // an embedding.
@@ -55,10 +54,10 @@ struct AdapterTensor {
 class AdapterFiles {
  public:
   // Error: kNotFound for a folder without an adapter; kUnimplemented, naming tensor or key, for
-  // kinds of adapters that cannot be merged; kInvalidArgument for A without B, for shapes that do
-  // not match, and for numbers that are not finite; otherwise the errors of SafetensorsFile::open()
-  // and AdapterConfig::parse(). All messages begin with the file's name. Cost: reads every number
-  // once.
+  // kinds of adapters that cannot be merged; kInvalidArgument for A without B, for DoRA
+  // without its magnitudes, for shapes that do not match, and for numbers that are not finite;
+  // otherwise the errors of SafetensorsFile::open() and AdapterConfig::parse(). All messages begin
+  // with the file's name. Cost: reads every number once.
   static Result<AdapterFiles> open(const std::filesystem::path& folder);
 
   [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
@@ -69,10 +68,6 @@ class AdapterFiles {
   [[nodiscard]] const std::vector<AdapterUpdate>& updates() const { return updates_; }
 
   [[nodiscard]] const std::vector<AdapterTensor>& tensors() const { return tensors_; }
-
-  // OK for plain LoRA on linear modules. Error: kUnimplemented, naming key or tensor, for adapters
-  // that can only be merged into the model.
-  [[nodiscard]] Status check_plain() const;
 
   // One sentence for each disagreement between the configuration and the tensors.
   [[nodiscard]] std::vector<std::string> notes() const;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 
 #include "core/check.h"
@@ -115,6 +116,21 @@ void convert_elements(const void* source, DType source_dtype, void* target, DTyp
     widen(from + 2 * done, middle, length);
     narrow(middle, to + 2 * done, length);
   }
+}
+
+std::optional<int64_t> first_not_finite(const void* data, DType dtype, int64_t count) {
+  constexpr int64_t kPiece = 4096;
+  std::array<float, kPiece> values;
+  const auto* const bytes = static_cast<const std::byte*>(data);
+  for (int64_t first = 0; first < count; first += kPiece) {
+    const int64_t length = std::min(kPiece, count - first);
+    convert_elements(bytes + bytes_of(dtype, first), dtype, values.data(), DType::kF32, length);
+    const auto end = values.begin() + length;
+    const auto wrong =
+        std::find_if(values.begin(), end, [](float value) { return !std::isfinite(value); });
+    if (wrong != end) return first + (wrong - values.begin());
+  }
+  return std::nullopt;
 }
 
 }  // namespace heddle::checkpoint

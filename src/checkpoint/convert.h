@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "core/dtype.h"
 
@@ -18,5 +19,9 @@ namespace heddle::checkpoint {
 // aligned. Different dtypes must both be convertible. Cost: bandwidth-bound on one core.
 void convert_elements(const void* source, DType source_dtype, void* target, DType target_dtype,
                       int64_t count);
+
+// The index of the first element that is infinite or not a number; none if there is none. `dtype`
+// must be convertible.
+[[nodiscard]] std::optional<int64_t> first_not_finite(const void* data, DType dtype, int64_t count);
 
 }  // namespace heddle::checkpoint

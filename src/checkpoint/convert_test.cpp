@@ -2,6 +2,8 @@
 #include "checkpoint/convert.h"
 
 #include <cstring>
+#include <limits>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -69,6 +71,23 @@ TEST(ConvertTest, AcceptsUnalignedMemory) {
     Bf16 value;
     std::memcpy(&value, target.data() + 1 + 2 * i, 2);
     EXPECT_EQ(to_float(value), static_cast<float>(i));
+  }
+}
+
+TEST(ConvertTest, FindsTheFirstElementThatIsNotFinite) {
+  for (const float wrong :
+       {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
+        std::numeric_limits<float>::quiet_NaN()}) {
+    for (const int64_t at : {int64_t{0}, int64_t{4095}, int64_t{4096}, int64_t{8191}}) {
+      std::vector<float> values(8193, 1);
+      values[static_cast<size_t>(at)] = values.back() = wrong;
+      for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF16}) {
+        std::vector<std::byte> bytes(static_cast<size_t>(bytes_of(dtype, 8193)));
+        convert_elements(values.data(), DType::kF32, bytes.data(), dtype, 8193);
+        EXPECT_EQ(first_not_finite(bytes.data(), dtype, 8193), at);
+        EXPECT_EQ(first_not_finite(bytes.data(), dtype, at), std::nullopt);
+      }
+    }
   }
 }
 
