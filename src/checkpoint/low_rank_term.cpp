@@ -18,6 +18,8 @@ void LowRankTerm::add(int64_t first, int64_t count, double* values,
                       std::vector<double>& sums) const {
   const int64_t last = first + count - 1;
   const int64_t extent = (inner_count - 1) * inner_step;
+  const int64_t last_of_term = first_element + (outer_count - 1) * outer_step + extent;
+  if (last < first_element || first > last_of_term) return;
   const int64_t first_outer =
       std::max<int64_t>(0, -floor_div(first_element + extent - first, outer_step));
   const int64_t last_outer = std::min(outer_count - 1, floor_div(last - first_element, outer_step));

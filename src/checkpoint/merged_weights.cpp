@@ -5,8 +5,6 @@
 #include <iterator>
 #include <optional>
 
-#include "checkpoint/convert.h"
-
 namespace heddle::checkpoint {
 
 Result<std::unique_ptr<const MergedWeights>> MergedWeights::create(
@@ -36,16 +34,7 @@ void MergedWeights::read(const StoredWeight& weight, int64_t first, int64_t coun
       *base_->find({.name = weight.name, .shape = weight.shape, .initial = weight.initial});
   const auto change = placed_.changes().find(weight.name);
   if (change == placed_.changes().end()) return base_->read(stored, first, count, dtype, target);
-  constexpr int64_t kAtOnce = WeightChange::kMostElements;
-  double exact[kAtOnce];
-  float numbers[kAtOnce];
-  auto* out = static_cast<std::byte*>(target);
-  for (int64_t done = 0; done < count; done += kAtOnce) {
-    const int64_t num = std::min(kAtOnce, count - done);
-    change->second.compute(*base_, stored, first + done, num, exact);
-    std::transform(exact, exact + num, numbers, [](double x) { return static_cast<float>(x); });
-    convert_elements(numbers, DType::kF32, out + bytes_of(dtype, done), dtype, num);
-  }
+  change->second.read(*base_, stored, first, count, dtype, target);
 }
 
 }  // namespace heddle::checkpoint

@@ -39,8 +39,6 @@ class MergedWeights final : public WeightSource {
 
   [[nodiscard]] std::vector<std::string> notes() const override;
 
-  [[nodiscard]] std::string unread_files() const override { return base_->unread_files(); }
-
   void read(const StoredWeight& weight, int64_t first, int64_t count, DType dtype,
             void* target) const override;
 

@@ -266,7 +266,7 @@ TEST_F(MergedWeightsTest, ReadsTheSameNumbersInPiecesOfAnySize) {
 
 // Covers DoRA, an embedding, a replaced tensor, biases and rows of single tokens.
 TEST_F(MergedWeightsTest, MergesAdaptersBeyondPlainLora) {
-  constexpr int64_t N = 5, K = 4100;  // a row is longer than WeightChange::kMostElements
+  constexpr int64_t N = 5, K = 4100;  // a row is longer than WeightChange computes at once
   const Tensor w = uneven({N, K}, 3), a = uneven({kRank, K}, 1), b = uneven({N, kRank}, 2);
   const Tensor lengths = uneven({N}, 4), bias = uneven({N}, 5), added = uneven({N}, 6);
   const Tensor table = uneven({7, 3}, 7), of_rows = uneven({kRank, 7}, 8);
@@ -285,18 +285,23 @@ TEST_F(MergedWeightsTest, MergesAdaptersBeyondPlainLora) {
   adapter.emplace("embed.lora_embedding_A", uneven({kRank, 7}, 8));
   adapter.emplace("embed.lora_embedding_B", uneven({3, kRank}, 9));
   adapter.emplace("wte.token_adapter.trainable_tokens_delta", uneven({1, 3}, 10));
-  const WeightSpec head{
-      .name = "head", .shape = {7, 3}, .alternatives = {whole({"lm_head.weight", {7, 3}})}};
+  const WeightSpec specs[] = {
+      {.name = "embed_tokens", .shape = {7, 3}, .alternatives = {whole({"embed.weight", {7, 3}})}},
+      {.name = "lm_head", .shape = {7, 3}, .alternatives = {whole({"head.weight", {7, 3}})}}};
   const auto folder = testing::write_adapter(
       folder_.path() / "adapter",
       R"({"r": 2, "lora_alpha": 3.5, "trainable_token_indices": {"wte": [4]}})", adapter);
-  const auto merged = merge(base(stored), std::span(&head, 1), folder);
+  const auto merged = merge(base(stored), specs, folder);
   ASSERT_TRUE(merged.ok()) << merged.status().to_string();
   EXPECT_EQ((*merged)->num_changed(), 5);
   const auto read = [&](std::string_view name) {
     const StoredWeight weight = *(*merged)->find({.name = name, .shape = {}});
     std::vector<float> values(static_cast<size_t>(weight.shape.num_elements()));
-    (*merged)->read(weight, 0, std::ssize(values), DType::kF32, values.data());
+    constexpr int64_t kPiece = 5000;  // pieces begin and end within rows
+    for (int64_t first = 0; first < std::ssize(values); first += kPiece) {
+      (*merged)->read(weight, first, std::min(kPiece, std::ssize(values) - first), DType::kF32,
+                      values.data() + first);
+    }
     return values;
   };
   const auto at = [](const Tensor& tensor, int64_t row, int64_t column) {
@@ -344,22 +349,33 @@ TEST_F(MergedWeightsTest, RefusesAdaptersThatCannotBeMerged) {
            {"q.lora_B.bias", {6}, "module \"q\" has a bias in the adapter"},
            {"k.weight", {6, 4}, "module \"k\" has no weight in the base"},
            {"lm_head.weight", {9, 4}, "the base's head is its embedding"},
-           {"embed_tokens.weight", {9, 4}, "is saved whole, and is also the base's head"},
-           {"other.weight", {7, 4}, "is [7, 4], the base's \"other.weight\" is [9, 4]"},
+           {"backbone.embeddings.weight", {9, 4}, "is saved whole, and is also the base's head"},
+           {"backbone.embeddings.lora_embedding_A", {kRank, 9}, "is also the base's head (tie_"},
+           {"other.weight",
+            {7, 4},
+            "\"other.weight\" of the adapter is [7, 4], the base's \"other.weight\""},
            {"other.token_adapter.trainable_tokens_delta", {2, 4}, "has 1 tokens"},
            {"other.token_adapter.trainable_tokens_delta", {1, 4}, "has token 9, the base has 9"}}) {
     NamedTensors stored, adapter;
     stored.emplace("q.weight", uneven({6, 4}, 1));
     stored.emplace("other.weight", uneven({9, 4}, 1));
-    stored.emplace("embed_tokens.weight", uneven({9, 4}, 1));
+    stored.emplace("backbone.embeddings.weight", uneven({9, 4}, 1));
     stored.emplace("lm_head.weight", uneven({9, 4}, 1));
     adapter.emplace("q.lora_A.weight", uneven({kRank, 4}, 1));
     adapter.emplace("q.lora_B.weight", uneven({6, kRank}, 2));
     adapter.emplace(tensor, uneven(shape, 3));
+    if (tensor.ends_with("embedding_A")) {
+      adapter.emplace("backbone.embeddings.lora_embedding_B", uneven({4, kRank}, 4));
+    }
+    const WeightSpec table{.name = "embed_tokens",
+                           .shape = {9, 4},
+                           .alternatives = {whole({"backbone.embeddings.weight", {9, 4}})}};
     const auto folder =
         testing::write_adapter(folder_.path() / "adapter",
                                R"({"r": 2, "trainable_token_indices": {"other": [9]}})", adapter);
-    EXPECT_THAT(merge(base(stored), {}, folder).status().message(), HasSubstr(message)) << tensor;
+    EXPECT_THAT(merge(base(stored), std::span(&table, 1), folder).status().message(),
+                HasSubstr(message))
+        << tensor;
   }
 }
 
@@ -382,8 +398,9 @@ TEST_F(MergedWeightsTest, RefusesAScaleOrASecondAdapterForChangesThatAreNotSums)
   }
   NamedTensors stored;
   stored.emplace("q.weight", uneven({6, 4}, 1));
-  EXPECT_THAT(merge(base(stored), {}, first, 0.5).status().message(),
-              HasSubstr("the scale is 0.5, but the adapter's change of tensor \"q.weight\" is no"));
+  EXPECT_THAT(
+      merge(base(stored), {}, first, 0.5).status().message(),
+      HasSubstr("the scale is 0.5, but the adapter replaces numbers of tensor \"q.weight\""));
 }
 
 TEST_F(MergedWeightsTest, FindsModulesUnderTheOtherNamesOfTheirModels) {
@@ -443,7 +460,8 @@ TEST_F(MergedWeightsTest, ABaseWeightSavedWithTheAdapterMustEqualTheBase) {
     const Status status = merge(base(stored), {}, folder).status();
     EXPECT_EQ(status.ok(), seed == 3) << status.to_string();
     if (seed != 3) {
-      EXPECT_THAT(status.message(), HasSubstr("head.base_layer.weight differs from the base's"));
+      EXPECT_THAT(status.message(),
+                  HasSubstr("\"head.base_layer.weight\" differs from the base's"));
     }
   }
 }

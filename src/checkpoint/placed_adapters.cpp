@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/placed_adapters.h"
+
 #include <algorithm>
-#include <cmath>
 #include <optional>
 #include <string_view>
 #include <unordered_map>
@@ -9,13 +10,17 @@
 #include <fmt/format.h>
 
 #include "checkpoint/convert.h"
-#include "checkpoint/placed_adapters.h"
 #include "checkpoint/readable.h"
 #include "core/check.h"
 
 namespace heddle::checkpoint {
 
 namespace {
+
+// The names of these weights in every family's weight map. A model without a head uses its
+// embedding as head.
+constexpr std::string_view kHead = "lm_head";
+constexpr std::string_view kEmbedding = "embed_tokens";
 
 // Maps the several names that adapters and files use for one module to one name. They differ where
 // a text model is part of a larger one, and where transformers renames modules.
@@ -104,6 +109,7 @@ class PlacedAdapters::Placer {
     };
     index([](const std::string& name) { return name; });
     index([](const std::string& name) { return canonical(name); });
+    has_head_ = std::ranges::any_of(specs, [](const auto& spec) { return spec.name == kHead; });
   }
 
   Status place(size_t index) {
@@ -177,8 +183,8 @@ class PlacedAdapters::Placer {
         shape, place.piece != nullptr ? place.piece->form : RowForm::kLastDimension);
     if (!layout) {
       return invalid_argument(
-          fmt::format("module {} is a tensor {} in the base; only adapters of "
-                      "linear modules are served",
+          fmt::format("module {} is a tensor {} in the base; only adapters of linear modules are "
+                      "merged",
                       readable(update.module), shape.to_string()));
     }
     const AdapterScaling scaling = adapter.files.config().scaling(path);
@@ -187,7 +193,7 @@ class PlacedAdapters::Placer {
     const TensorView& of_rows = update.of_embedding ? update.a : update.b;
     const int64_t K = of_columns.shape[update.of_embedding ? 0 : 1];
     const int64_t N = of_rows.shape[update.of_embedding ? 1 : 0];
-    if (update.of_embedding && !find_place("lm_head.weight")) {
+    if (update.of_embedding && is_head_too(place)) {
       return unimplemented(fmt::format(
           "module {} is also the base's head (tie_word_embeddings), which a merged update would "
           "change, too; train an adapter without it",
@@ -229,7 +235,8 @@ class PlacedAdapters::Placer {
             "merge the adapter in PEFT (merge_and_unload(), save_pretrained())",
             readable(update.module)));
       }
-      scale_rows(*stored, as_floats(*update.magnitude), *change);
+      change->row_width = layout->K;
+      change->row_lengths = as_floats(*update.magnitude);
       return ok_status();
     }
     if (update.magnitude) return no_place(adapter, update.module);
@@ -244,41 +251,19 @@ class PlacedAdapters::Placer {
     const bool is_of_another = !is_new && change.adapter != adapter_index_;
     if (is_of_another && (is_exclusive || change.is_exclusive)) {
       return invalid_argument(fmt::format(
-          "tensor {} is changed by two adapters, one of which is no sum (DoRA, or a tensor that is "
-          "saved whole); merge one of them",
+          "tensor {} is changed by two adapters, and one of the changes cannot be added to the "
+          "other (DoRA, or a tensor that is saved whole); merge one of the adapters",
           readable(name)));
     }
     if (is_exclusive && placed_.adapters_[adapter_index_].scale != 1) {
       return invalid_argument(fmt::format(
-          "the scale is {}, but the adapter's change of tensor {} is no sum (DoRA, or a tensor "
-          "that is saved whole) and has no scale; leave it at 1",
+          "the scale is {}, but the adapter replaces numbers of tensor {} (DoRA, or a tensor that "
+          "is saved whole), which no scale applies to; leave it at 1",
           placed_.adapters_[adapter_index_].scale, readable(name)));
     }
     change.adapter = adapter_index_;
     change.is_exclusive = change.is_exclusive || is_exclusive;
     return &change;
-  }
-
-  // DoRA: computes the factors that scale each row of the sum to its length in `lengths`.
-  void scale_rows(const StoredWeight& stored, const std::vector<float>& lengths,
-                  WeightChange& change) {
-    const int64_t K = stored.shape[1];
-    std::vector<double> values(static_cast<size_t>(WeightChange::kMostElements));
-    std::vector<double> factors;
-    for (int64_t n = 0; n < stored.shape[0]; ++n) {
-      double squares = 0;
-      for (int64_t k = 0; k < K; k += WeightChange::kMostElements) {
-        const int64_t count = std::min(WeightChange::kMostElements, K - k);
-        change.compute(base_, stored, n * K + k, count, values.data());
-        for (int64_t i = 0; i < count; ++i) {
-          squares += values[static_cast<size_t>(i)] * values[static_cast<size_t>(i)];
-        }
-      }
-      // A row of zeros stays zero.
-      factors.push_back(squares > 0 ? lengths[static_cast<size_t>(n)] / std::sqrt(squares) : 0);
-    }
-    change.row_width = K;
-    change.row_factors = std::move(factors);
   }
 
   // Places a tensor that replaces the base's tensor, replaces some of its rows, or is added to it.
@@ -301,13 +286,12 @@ class PlacedAdapters::Placer {
     }
     if (stored->shape != saved.tensor.shape) {
       return invalid_argument(fmt::format(
-          "{} of the adapter is {}, the base's {} is {}; merge into the adapter's own base{}", name,
-          saved.tensor.shape.to_string(), readable(stored_name), stored->shape.to_string(),
-          base_name(adapter)));
+          "{} of the adapter is {}, the base's {} is {}; merge into the adapter's own base{}",
+          readable(name), saved.tensor.shape.to_string(), readable(stored_name),
+          stored->shape.to_string(), base_name(adapter)));
     }
     if (saved.kind == AdapterTensor::Kind::kAddedBias) return place_bias(adapter, saved, *stored);
-    const bool is_embedding = stored->shape.rank() == 2 && saved.module.ends_with("embed_tokens");
-    if (is_embedding && !find_place("lm_head.weight")) {
+    if (is_head_too(*place)) {
       return unimplemented(fmt::format(
           "module {} is saved whole, and is also the base's head (tie_word_embeddings), which "
           "would change, too; merge the adapter in PEFT (merge_and_unload(), save_pretrained())",
@@ -500,10 +484,9 @@ class PlacedAdapters::Placer {
     if (!stored || !stored->dtype || !is_convertible(*stored->dtype)) return ok_status();
     if (stored->shape == saved.tensor.shape && equals(saved.tensor, *stored)) return ok_status();
     return invalid_argument(fmt::format(
-        "{}.base_layer.weight differs from the base's {}: the adapter is of another base, or has "
-        "trained this weight, which is not served; merge it in PEFT (merge_and_unload(), "
-        "save_pretrained())",
-        saved.module, readable(stored_name)));
+        "{} differs from the base's {}: the adapter is of another base, or has trained this "
+        "weight, which is not merged; merge it in PEFT (merge_and_unload(), save_pretrained())",
+        readable(saved.module + ".base_layer.weight"), readable(stored_name)));
   }
 
   // Whether both hold the same numbers when rounded to the narrower of the two dtypes.
@@ -516,6 +499,11 @@ class PlacedAdapters::Placer {
     return ours == theirs;
   }
 
+  // Whether the tensor is the embedding of a model that uses it as head, too.
+  [[nodiscard]] bool is_head_too(const Place& place) const {
+    return place.spec != nullptr && place.spec->name == kEmbedding && !has_head_;
+  }
+
   // Finds the tensor called `name`. Returns none if neither the weight map nor the base has it.
   [[nodiscard]] std::optional<Place> find_place(const std::string& name) const {
     for (const std::string& spelled : {name, canonical(name)}) {
@@ -523,7 +511,7 @@ class PlacedAdapters::Placer {
     }
     const auto stored = base_.find({.name = name, .shape = {}});
     // An LM head in the files is ignored if embeddings are tied.
-    if (!stored || name == "lm_head.weight") return std::nullopt;
+    if (!stored || (!has_head_ && canonical(name) == "lm_head.weight")) return std::nullopt;
     return Place{};
   }
 
@@ -569,6 +557,7 @@ class PlacedAdapters::Placer {
   PlacedAdapters& placed_;
   const WeightSource& base_;
   size_t adapter_index_ = 0;
+  bool has_head_ = false;  // the model's head is a weight of its own
   std::unordered_map<std::string, Place> places_;
 };
 

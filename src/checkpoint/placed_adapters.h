@@ -33,8 +33,7 @@ class PlacedAdapters {
   // `specs` is the base's weight map. Memory: the adapters in fp32. Error: kInvalidArgument, naming
   // adapter, module and shapes, if the base has no such module or has it in another shape; also if
   // a change that cannot be summed (WeightChange::is_exclusive) has a scale or meets another
-  // adapter's change. kUnimplemented if the base's weight is quantised. Cost: reads each weight
-  // that DoRA changes, once.
+  // adapter's change. kUnimplemented if the base's weight is quantised.
   static Result<PlacedAdapters> place(std::vector<ScaledAdapter> adapters, const WeightSource& base,
                                       std::span<const WeightSpec> specs);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // WeightChange: computes the numbers of a stored tensor after adapters have changed it.
 //
-// Threading: immutable once it is made; compute() may be called from any thread.
+// Threading: immutable once it is made; read() may be called from any thread.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,6 @@
 namespace heddle::checkpoint {
 
 struct WeightChange {
-  // The most elements that compute() may be asked for in one call.
-  static constexpr int64_t kMostElements = 4096;
-
   size_t adapter = 0;         // index of the last adapter that changes the tensor
   bool is_exclusive = false;  // not a sum of terms: no other adapter may change the tensor
   std::optional<TensorView> replacement;
@@ -26,13 +23,25 @@ struct WeightChange {
   // Rows that replace the base's, by their index.
   std::map<int64_t, std::vector<float>> rows;
   std::vector<LowRankTerm> terms;
-  // A factor for each row, applied last; empty: 1.
-  std::vector<double> row_factors;
+  // DoRA: each row of the sum is scaled to this length, last; empty: no row is scaled.
+  std::vector<float> row_lengths;
 
-  // Computes elements [first, first + count) of the changed tensor. `stored` is the tensor in
-  // `base`.
-  void compute(const WeightSource& base, const StoredWeight& stored, int64_t first, int64_t count,
-               double* values) const;
+  // Computes elements [first, first + count) of the changed tensor in double and rounds each once
+  // to `dtype`. `stored` is the tensor in `base`. Numbers that fp32 cannot hold become infinite.
+  // Cost: with row_lengths each row that has one of the elements is computed twice as a whole.
+  void read(const WeightSource& base, const StoredWeight& stored, int64_t first, int64_t count,
+            DType dtype, void* target) const;
+
+ private:
+  // At most kAtOnce elements, before rows are scaled. `sums` is scratch memory.
+  void sum(const WeightSource& base, const StoredWeight& stored, int64_t first, int64_t count,
+           double* values, std::vector<double>& sums) const;
+
+  // The factor that scales a row to its length; 0 for a row of zeros.
+  [[nodiscard]] double row_factor(const WeightSource& base, const StoredWeight& stored, int64_t row,
+                                  std::vector<double>& sums) const;
+
+  static constexpr int64_t kAtOnce = 4096;
 };
 
 }  // namespace heddle::checkpoint
