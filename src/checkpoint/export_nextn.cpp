@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/export_nextn.h"
 
-#include <fstream>
 #include <vector>
 
 #include <fmt/format.h>
@@ -9,6 +8,7 @@
 
 #include "checkpoint/checkpoint_files.h"
 #include "checkpoint/config_reader.h"
+#include "checkpoint/model_output.h"
 #include "checkpoint/nextn_layer.h"
 #include "checkpoint/unfinished_folder.h"
 #include "core/log.h"
@@ -25,11 +25,8 @@ constexpr const char* kTensorFile = "nextn_layer_parameters.safetensors";
 
 // Keys sorted, text in UTF-8.
 Status write_json(const fs::path& path, const json& value) {
-  std::ofstream file(path, std::ios::binary);
-  file << value.dump(2, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace) << '\n';
-  file.close();
-  if (file) return ok_status();
-  return data_loss(fmt::format("cannot write {}: disk full", path.string()));
+  return write_text(
+      path, value.dump(2, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace) + '\n');
 }
 
 Result<json> read_config(const fs::path& path) {
@@ -78,7 +75,7 @@ Result<NextnExport> write_draft(const fs::path& folder, const json& config,
 
 Result<NextnExport> export_nextn(const fs::path& model_dir, const fs::path& output,
                                  const WriteProgress& on_progress) {
-  HEDDLE_ASSIGN_OR_RETURN(const fs::path target, UnfinishedFolder::check_output(output));
+  HEDDLE_ASSIGN_OR_RETURN(const fs::path target, check_output(output));
   HEDDLE_ASSIGN_OR_RETURN(const CheckpointFiles files, CheckpointFiles::open(model_dir));
   for (const std::string& note : files.notes()) log_warning(note);
   HEDDLE_ASSIGN_OR_RETURN(const json config, read_config(model_dir / kConfigFile));
@@ -93,7 +90,7 @@ Result<NextnExport> export_nextn(const fs::path& model_dir, const fs::path& outp
   HEDDLE_ASSIGN_OR_RETURN(
       NextnExport report,
       write_draft(folder.path(), *draft, draft_tensors(files, *layer), on_progress));
-  HEDDLE_RETURN_IF_ERROR(folder.finish(target));
+  HEDDLE_RETURN_IF_ERROR(folder.finish());
   return report;
 }
 

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <string>
@@ -19,7 +18,8 @@
 #include "checkpoint/convert.h"
 #include "checkpoint/mapped_file.h"
 #include "checkpoint/merged_weights.h"
-#include "checkpoint/model_folder.h"
+#include "checkpoint/model_output.h"
+#include "checkpoint/readable.h"
 #include "checkpoint/unfinished_folder.h"
 #include "core/json_syntax.h"
 #include "core/log.h"
@@ -34,12 +34,37 @@ using nlohmann::ordered_json;
 
 constexpr const char* kConfigJson = "config.json";
 
-Status write_whole(const fs::path& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (file) return ok_status();
-  return data_loss(fmt::format("cannot write {}: disk full", path.string()));
+Result<ordered_json> read_base_config(const fs::path& folder) {
+  const fs::path path = folder / kConfigJson;
+  HEDDLE_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kMaxConfigBytes));
+  HEDDLE_ASSIGN_OR_RETURN(const std::string strict, strict_json(text));
+  ordered_json config = ordered_json::parse(strict, nullptr, /*allow_exceptions=*/false);
+  if (config.is_object()) return config;
+  return data_loss(fmt::format("{} is not a JSON object", path.string()));
+}
+
+// Another dtype would round the scales of quantised weights, which are plain numbers.
+Status check_not_quantised(const fs::path& folder, const CheckpointFiles& files) {
+  HEDDLE_ASSIGN_OR_RETURN(const ordered_json config, read_base_config(folder));
+  std::string sign;
+  for (const ordered_json* part :
+       {&config, config.contains("text_config") ? &config["text_config"] : nullptr}) {
+    for (const char* const key : {"quantization_config", "compression_config"}) {
+      if (part == nullptr || !part->is_object() || !part->contains(key)) continue;
+      if (!(*part)[key].is_null()) sign = fmt::format("its {} has {}", kConfigJson, key);
+    }
+  }
+  for (const std::string_view name : files.names()) {
+    const TensorEntry& entry = *files.entry(name);
+    const bool is_plain = entry.dtype && is_convertible(*entry.dtype);
+    if (is_plain || entry.shape.rank() < 2) continue;
+    sign = fmt::format("tensor {} is stored as {}", readable(name), entry.stored_dtype);
+  }
+  if (sign.empty()) return ok_status();
+  return unimplemented(fmt::format(
+      "the model is quantised: {}. Another dtype would round the scales of its weights; "
+      "leave --dtype out",
+      sign));
 }
 
 // A tensor of the output folder.
@@ -65,9 +90,7 @@ class MergeWriter {
     HEDDLE_RETURN_IF_ERROR(copy_beside_weights(options_.base, folder_));
     for (size_t i = 0; i < shards_.size(); ++i) HEDDLE_RETURN_IF_ERROR(write_shard(i));
     if (shards_.size() > 1) {
-      const ordered_json index = {{"metadata", {{"total_size", report_.output_bytes}}},
-                                  {"weight_map", weight_map_}};
-      HEDDLE_RETURN_IF_ERROR(write_whole(folder_ / kIndexFile, index.dump(1)));
+      HEDDLE_RETURN_IF_ERROR(write_index(folder_, shard_of_, report_.output_bytes));
     }
     HEDDLE_RETURN_IF_ERROR(write_config());
     return report_;
@@ -92,21 +115,19 @@ class MergeWriter {
       shards_.back().push_back(tensor);
       shard_size += tensor.num_bytes;
       report_.output_bytes += tensor.num_bytes;
-      report_.num_changed += changed ? 1 : 0;
       ++report_.num_tensors;
     }
+    report_.num_changed = weights_.num_changed();
     report_.num_shards = static_cast<int64_t>(shards_.size());
   }
 
   Status write_shard(size_t index) {
-    const std::string name = shards_.size() == 1 ? "model.safetensors"
-                                                 : fmt::format("model-{:05}-of-{:05}.safetensors",
-                                                               index + 1, shards_.size());
+    const std::string name = shard_name(index, shards_.size());
     std::vector<StoredTensor> tensors;
     std::vector<std::vector<std::byte>> memory;
     for (const OutputTensor& tensor : shards_[index]) {
       const TensorEntry& entry = *tensor.entry;
-      weight_map_[entry.name] = name;
+      shard_of_[entry.name] = name;
       const StoredWeight stored = *weights_.find({.name = entry.name, .shape = entry.shape});
       StoredTensor written{
           .name = entry.name, .stored_dtype = entry.stored_dtype, .shape = entry.shape};
@@ -117,7 +138,7 @@ class MergeWriter {
         // Computing a shard takes a while, so `progress` may end the run before each tensor.
         HEDDLE_RETURN_IF_ERROR(show_progress(0));
         std::vector<std::byte>& bytes = memory.emplace_back(static_cast<size_t>(tensor.num_bytes));
-        compute(stored, tensor.dtype, bytes.data());
+        HEDDLE_RETURN_IF_ERROR(compute(stored, tensor.dtype, bytes.data()));
         written.stored_dtype = stored_name_of(tensor.dtype);
         written.bytes = bytes;
       }
@@ -133,15 +154,48 @@ class MergeWriter {
     return ok_status();
   }
 
-  void compute(const StoredWeight& stored, DType dtype, std::byte* target) {
+  // Error: kInvalidArgument if an element is not finite.
+  Status compute(const StoredWeight& stored, DType dtype, std::byte* target) {
     // elements of one task, which takes a millisecond or more
     constexpr int64_t kPiece = int64_t{1} << 18;
     const int64_t count = stored.shape.num_elements();
-    pool_.parallel_for((count + kPiece - 1) / kPiece, [&](int64_t piece, int /*worker*/) {
+    const int64_t num_pieces = (count + kPiece - 1) / kPiece;
+    std::vector<std::optional<int64_t>> wrong(static_cast<size_t>(num_pieces));
+    pool_.parallel_for(num_pieces, [&](int64_t piece, int /*worker*/) {
       const int64_t first = piece * kPiece;
-      weights_.read(stored, first, std::min(kPiece, count - first), dtype,
-                    target + bytes_of(dtype, first));
+      const int64_t length = std::min(kPiece, count - first);
+      std::byte* const out = target + bytes_of(dtype, first);
+      weights_.read(stored, first, length, dtype, out);
+      wrong[static_cast<size_t>(piece)] = first_not_finite(out, dtype, length);
     });
+    for (int64_t piece = 0; piece < num_pieces; ++piece) {
+      const std::optional<int64_t> at = wrong[static_cast<size_t>(piece)];
+      if (at) return not_finite(stored, dtype, piece * kPiece + *at);
+    }
+    return ok_status();
+  }
+
+  [[nodiscard]] Status not_finite(const StoredWeight& stored, DType dtype, int64_t element) const {
+    float base = 0, merged = 0;
+    files_.read(*files_.find({.name = stored.name, .shape = stored.shape}), element, 1, DType::kF32,
+                &base);
+    weights_.read(stored, element, 1, DType::kF32, &merged);
+    if (!std::isfinite(base)) {
+      return invalid_argument(
+          fmt::format("tensor {} of the base has {} at element {}; download the model again",
+                      readable(stored.name), base, element));
+    }
+    if (!std::isfinite(merged)) {
+      return invalid_argument(fmt::format(
+          "element {} of the merged tensor {} is {}, the base has {}; give a smaller --scale, and "
+          "check that the adapter is of this base",
+          element, readable(stored.name), merged, base));
+    }
+    return invalid_argument(
+        fmt::format("element {} of the merged tensor {} is {}, which {} cannot hold; write "
+                    "--dtype float32{}, or give a smaller --scale",
+                    element, readable(stored.name), merged, to_string(dtype),
+                    dtype == DType::kF16 ? " or bfloat16" : ""));
   }
 
   // `bytes`: how many bytes of the current shard have been written.
@@ -151,18 +205,15 @@ class MergeWriter {
   }
 
   [[nodiscard]] Status write_config() const {
-    const fs::path path = options_.base / kConfigJson;
-    HEDDLE_ASSIGN_OR_RETURN(std::string text, read_text_file(path, kMaxConfigBytes));
-    if (options_.dtype) {
-      HEDDLE_ASSIGN_OR_RETURN(const std::string strict, strict_json(text));
-      ordered_json config = ordered_json::parse(strict, nullptr, /*allow_exceptions=*/false);
-      if (!config.is_object()) {
-        return data_loss(fmt::format("{} is not a JSON object", path.string()));
-      }
-      config[config.contains("torch_dtype") ? "torch_dtype" : "dtype"] = to_string(*options_.dtype);
-      text = config.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+    if (!options_.dtype) {
+      const fs::path path = options_.base / kConfigJson;
+      HEDDLE_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kMaxConfigBytes));
+      return write_text(folder_ / kConfigJson, text);
     }
-    return write_whole(folder_ / kConfigJson, text);
+    HEDDLE_ASSIGN_OR_RETURN(ordered_json config, read_base_config(options_.base));
+    config[config.contains("torch_dtype") ? "torch_dtype" : "dtype"] = to_string(*options_.dtype);
+    return write_text(folder_ / kConfigJson,
+                      config.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n");
   }
 
   const MergeOptions& options_;
@@ -170,7 +221,7 @@ class MergeWriter {
   const MergedWeights& weights_;
   const fs::path folder_;
   std::vector<std::vector<OutputTensor>> shards_;
-  std::map<std::string, std::string> weight_map_;
+  std::map<std::string, std::string> shard_of_;
   MergeReport report_;
   device::ThreadPool pool_;
   int64_t done_bytes_ = 0;  // bytes of the shards that are finished
@@ -193,19 +244,20 @@ Result<std::vector<ScaledAdapter>> open_adapters(const MergeOptions& options) {
 
 Result<MergeReport> merge_checkpoint(const MergeOptions& options,
                                      std::span<const WeightSpec> specs) {
-  HEDDLE_ASSIGN_OR_RETURN(const fs::path output, UnfinishedFolder::check_output(options.output));
-  HEDDLE_RETURN_IF_ERROR(check_safetensors_folder(options.base, "heddle merge"));
+  HEDDLE_ASSIGN_OR_RETURN(const fs::path output, check_output(options.output));
   HEDDLE_ASSIGN_OR_RETURN(std::vector<ScaledAdapter> adapters, open_adapters(options));
   HEDDLE_ASSIGN_OR_RETURN(CheckpointFiles opened, CheckpointFiles::open(options.base));
   auto base = std::make_unique<const CheckpointFiles>(std::move(opened));
   const CheckpointFiles& files = *base;
+  if (options.dtype) HEDDLE_RETURN_IF_ERROR(check_not_quantised(options.base, files));
   HEDDLE_ASSIGN_OR_RETURN(const std::unique_ptr<const MergedWeights> weights,
                           MergedWeights::create(std::move(base), specs, std::move(adapters)));
+  if (const std::string unread = files.unread_files(); !unread.empty()) log_info(unread);
   for (const std::string& note : weights->notes()) log_warning(note);
   HEDDLE_ASSIGN_OR_RETURN(UnfinishedFolder folder, UnfinishedFolder::create(output));
   HEDDLE_ASSIGN_OR_RETURN(const MergeReport report,
                           MergeWriter(options, files, *weights, folder.path()).write());
-  HEDDLE_RETURN_IF_ERROR(folder.finish(output));
+  HEDDLE_RETURN_IF_ERROR(folder.finish());
   return report;
 }
 

@@ -43,9 +43,11 @@ struct MergeReport {
   int64_t num_shards = 0;
 };
 
-// `specs` is the weight map of the base. Memory: the adapters in fp32 and one shard. Error:
-// kInvalidArgument if the output has no name or exists; those of AdapterFiles::open() and
-// MergedWeights::create(); kDataLoss if the output cannot be written; any status that `progress`
+// `options.base` is a folder that check_safetensors_folder() has accepted, `specs` its weight map.
+// Memory: the adapters in fp32 and one shard. Error: kInvalidArgument if the output has no name or
+// exists; kUnimplemented for another dtype of a quantised base; those of AdapterFiles::open() and
+// MergedWeights::create(); also kInvalidArgument, naming tensor and element, if a number of the
+// output is not finite; kDataLoss if the output cannot be written; any status that `progress`
 // returns.
 Result<MergeReport> merge_checkpoint(const MergeOptions& options,
                                      std::span<const WeightSpec> specs);

@@ -33,6 +33,7 @@ class MergeCheckpointTest : public ::testing::Test {
     write("config.json", kBaseConfig);
     write("tokenizer.json", "tokens");
     write("pytorch_model.bin", "old weights");
+    write("pytorch_model.bin.index.json", "{}");
     tensors_.emplace("q.weight", uneven({6, 4}, 1));
     tensors_.emplace("k.weight", testing::counting({6, 4}, DType::kBf16));
     tensors_.emplace("norm.weight", testing::counting({4}, DType::kF32));
@@ -118,6 +119,7 @@ TEST_F(MergeCheckpointTest, SumsAdaptersAndKeepsAllElse) {
   EXPECT_EQ(contents(out / "config.json"), kBaseConfig);
   EXPECT_EQ(contents(out / "tokenizer.json"), "tokens");
   EXPECT_FALSE(fs::exists(out / "pytorch_model.bin"));
+  EXPECT_FALSE(fs::exists(out / "pytorch_model.bin.index.json"));
   EXPECT_THAT(names(), ElementsAre("adapter0", "adapter1", "base", "out"));
 }
 
@@ -153,6 +155,58 @@ TEST_F(MergeCheckpointTest, LeavesNothingBehindWhenItEndsEarly) {
   }
 }
 
+// q.weight has 24 elements. Element 23 of the base is set to `last`.
+TEST_F(MergeCheckpointTest, PublishesNoModelWithNumbersThatAreNotFinite) {
+  struct Case {
+    double scale;
+    float last;
+    std::optional<DType> dtype;
+    std::string message;
+  };
+
+  const std::vector<std::string> before = names();
+  for (const auto& [scale, last, dtype, message] : std::vector<Case>{
+           {1e300, 0, std::nullopt, "element 0 of the merged tensor \"q.weight\" is "},
+           {1e300, 0, DType::kBf16, "give a smaller --scale, and check"},
+           {0, 70000, DType::kF16,
+            "element 23 of the merged tensor \"q.weight\" is 70000, which "
+            "float16 cannot hold; write --dtype float32 or bfloat16"},
+           {0, std::numeric_limits<float>::max(), DType::kBf16,
+            "which bfloat16 cannot hold; write --dtype float32, or"},
+           {0, std::numeric_limits<float>::infinity(), DType::kF16,
+            "tensor \"q.weight\" of the base has inf at element 23; download"}}) {
+    SCOPED_TRACE(message);
+    tensors_.at("q.weight").span<float>()[23] = last;
+    testing::write_tensors(base() / "model.safetensors", tensors_);
+    MergeOptions wrong = options();
+    wrong.adapters = {{adapter_folder(0), scale}};
+    wrong.dtype = dtype;
+    const Status status = merge_checkpoint(wrong, {}).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(status.message(), HasSubstr(message));
+    EXPECT_EQ(names(), before);
+  }
+}
+
+TEST_F(MergeCheckpointTest, KeepsTheDtypesOfQuantisedModels) {
+  const auto message = [&] {
+    MergeOptions rounded = options();
+    rounded.dtype = DType::kBf16;
+    return merge_checkpoint(rounded, {}).status().message();
+  };
+  for (const char* const config :
+       {R"({"quantization_config": {"quant_method": "awq"}})", R"({"compression_config": {}})",
+        R"({"text_config": {"quantization_config": {}}})"}) {
+    std::ofstream(base() / "config.json") << config;
+    EXPECT_THAT(message(), HasSubstr("would round the scales of its weights; leave --dtype out"));
+  }
+  std::ofstream(base() / "config.json") << R"({"quantization_config": null})";
+  tensors_.emplace("v.weight", Tensor({4, 4}, DType::kF8E4M3));
+  testing::write_tensors(base() / "model.safetensors", tensors_);
+  EXPECT_THAT(message(), HasSubstr("tensor \"v.weight\" is stored as F8_E4M3"));
+  EXPECT_TRUE(merge_checkpoint(options(), {}).ok());
+}
+
 TEST_F(MergeCheckpointTest, RefusesBeforeItWrites) {
   const std::vector<std::string> before = names();
   const auto message = [&](auto&& change) {
@@ -162,8 +216,6 @@ TEST_F(MergeCheckpointTest, RefusesBeforeItWrites) {
   };
   EXPECT_THAT(message([&](MergeOptions& o) { o.output = base(); }), HasSubstr("base exists;"));
   EXPECT_THAT(message([&](MergeOptions& o) { o.output = ""; }), HasSubstr("has no name"));
-  EXPECT_THAT(message([&](MergeOptions& o) { o.base = adapter_folder(0); }),
-              HasSubstr("only adapter_config.json"));
   EXPECT_THAT(message([&](MergeOptions& o) { o.adapters[1].folder = base(); }),
               HasSubstr("it is a model; name the folder of an adapter"));
   EXPECT_THAT(message([&](MergeOptions& o) {

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 #include <iterator>
 #include <map>
 #include <memory>
@@ -17,9 +16,9 @@
 #include "checkpoint/convert.h"
 #include "checkpoint/mapped_file.h"
 #include "checkpoint/model_folder.h"
+#include "checkpoint/model_output.h"
 #include "checkpoint/packed_load.h"
 #include "checkpoint/readable.h"
-#include "core/file_presence.h"
 #include "core/json_syntax.h"
 #include "core/log.h"
 #include "quant/file_formats.h"
@@ -144,14 +143,6 @@ ordered_json quantization_json(const QuantiseOptions& options,
          {{"targets", {"Linear"}}, {"weights", weights}, {"input_activations", activations}}}}}};
 }
 
-Status write_text(const fs::path& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << text;
-  file.close();
-  if (file) return ok_status();
-  return data_loss(fmt::format("cannot write {}: folder missing or disk full", path.string()));
-}
-
 class Quantiser {
  public:
   // `output`: without a slash at its end.
@@ -169,7 +160,9 @@ class Quantiser {
     plan();
     HEDDLE_RETURN_IF_ERROR(open_folder());
     for (size_t i = 0; i < shards_.size(); ++i) HEDDLE_RETURN_IF_ERROR(write_shard(i));
-    HEDDLE_RETURN_IF_ERROR(write_index());
+    if (shards_.size() > 1) {
+      HEDDLE_RETURN_IF_ERROR(write_index(folder_, shard_of_, report_.output_bytes));
+    }
     HEDDLE_RETURN_IF_ERROR(write_config());
     HEDDLE_RETURN_IF_ERROR(copy_other_files());
     std::error_code error;
@@ -274,13 +267,8 @@ class Quantiser {
     return data_loss(fmt::format("cannot clean {}: {}", folder_.string(), error.message()));
   }
 
-  [[nodiscard]] std::string shard_name(size_t index) const {
-    if (shards_.size() == 1) return "model.safetensors";
-    return fmt::format("model-{:05}-of-{:05}.safetensors", index + 1, shards_.size());
-  }
-
   Status write_shard(size_t index) {
-    const fs::path path = folder_ / shard_name(index);
+    const fs::path path = folder_ / shard_name(index, shards_.size());
     int64_t shard_bytes = 0;
     for (const Job& job : shards_[index]) shard_bytes += num_bytes(stored(job.name));
     std::error_code error;
@@ -299,7 +287,7 @@ class Quantiser {
     }
     HEDDLE_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::open(path));
     for (const TensorEntry& entry : file.tensors()) {
-      weight_map_[entry.name] = shard_name(index);
+      shard_of_[entry.name] = shard_name(index, shards_.size());
       report_.output_bytes += entry.end - entry.begin;
     }
     return ok_status();
@@ -345,13 +333,6 @@ class Quantiser {
     return options_.progress ? options_.progress(done_bytes_, report_.source_bytes) : ok_status();
   }
 
-  Status write_index() const {
-    if (shards_.size() == 1) return ok_status();
-    const ordered_json index = {{"metadata", {{"total_size", report_.output_bytes}}},
-                                {"weight_map", weight_map_}};
-    return write_text(folder_ / "model.safetensors.index.json", index.dump(1));
-  }
-
   Status write_config() {
     config_["quantization_config"] = quantization_json(options_, plain_modules_);
     return write_text(folder_ / "config.json", config_.dump(1) + "\n");
@@ -363,24 +344,7 @@ class Quantiser {
       HEDDLE_RETURN_IF_ERROR(write_text(folder_ / name, bytes));
     }
     if (!fs::is_directory(options_.source, error)) return ok_status();
-    for (const fs::directory_entry& entry : fs::directory_iterator(options_.source, error)) {
-      const std::string name = entry.path().filename().string();
-      if (name == "config.json" || name.ends_with(".safetensors") ||
-          name.ends_with(".safetensors.index.json")) {
-        continue;
-      }
-      if (const Status gone = file_exists(entry.path()).status(); !gone.ok()) {
-        log_warning(fmt::format("not copied to {}: {}", output_.string(), gone.message()));
-        continue;
-      }
-      if (!entry.is_regular_file(error)) continue;
-      fs::copy_file(entry.path(), folder_ / name, fs::copy_options::overwrite_existing, error);
-      if (error) {
-        return data_loss(fmt::format("cannot copy {} to {}: {}", entry.path().string(),
-                                     folder_.string(), error.message()));
-      }
-    }
-    return ok_status();
+    return copy_beside_weights(options_.source, folder_);
   }
 
   const QuantiseOptions& options_;
@@ -390,33 +354,14 @@ class Quantiser {
   fs::path folder_;
   std::vector<std::vector<Job>> shards_;
   std::vector<std::string> plain_modules_;
-  std::map<std::string, std::string> weight_map_;
+  std::map<std::string, std::string> shard_of_;
   QuantiseReport report_;
   int64_t done_bytes_ = 0;
 };
 
-// The folder to make, without a slash at its end.
-Result<fs::path> check_output(const QuantiseOptions& options) {
-  fs::path output = options.output.lexically_normal();
-  if (!output.has_filename()) output = output.parent_path();  // "out/"
-  if (output.empty()) return invalid_argument("the output has no name; name the folder to make");
-  std::error_code error;
-  if (fs::exists(fs::symlink_status(output, error))) {
-    return invalid_argument(
-        fmt::format("{} exists already; remove it or name another folder", output.string()));
-  }
-  if (options.format == QuantisedFormat::kAwq && options.group_size != 32 &&
-      options.group_size != 64 && options.group_size != 128) {
-    return invalid_argument(
-        fmt::format("group size {} is not served; use 32, 64 or 128", options.group_size));
-  }
-  return output;
-}
-
 }  // namespace
 
 Result<QuantiseReport> quantise_checkpoint(const QuantiseOptions& options) {
-  HEDDLE_RETURN_IF_ERROR(check_output(options).status());
   HEDDLE_RETURN_IF_ERROR(check_safetensors_folder(options.source, "heddle quantize"));
   QuantiseSource source;
   HEDDLE_ASSIGN_OR_RETURN(source.config,
@@ -427,7 +372,12 @@ Result<QuantiseReport> quantise_checkpoint(const QuantiseOptions& options) {
 }
 
 Result<QuantiseReport> quantise_checkpoint(const QuantiseOptions& options, QuantiseSource source) {
-  HEDDLE_ASSIGN_OR_RETURN(fs::path output, check_output(options));
+  HEDDLE_ASSIGN_OR_RETURN(fs::path output, check_output(options.output));
+  if (options.format == QuantisedFormat::kAwq && options.group_size != 32 &&
+      options.group_size != 64 && options.group_size != 128) {
+    return invalid_argument(
+        fmt::format("group size {} is not served; use 32, 64 or 128", options.group_size));
+  }
   const fs::path config_path = options.source / "config.json";
   const Result<std::string> strict = strict_json(source.config);
   if (!strict.ok()) return strict.status().with_context(config_path.string());

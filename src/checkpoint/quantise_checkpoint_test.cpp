@@ -77,7 +77,7 @@ TEST_F(QuantiseCheckpointRunTest, AnOutputWithoutANameIsRefusedBeforeAnyWork) {
 
 TEST_F(QuantiseCheckpointRunTest, ALinkThatLeadsNowhereIsNoFreeName) {
   std::filesystem::create_symlink(folder_.path() / "nothing", output_);
-  EXPECT_THAT(run(output_).message(), HasSubstr("exists already"));
+  EXPECT_THAT(run(output_).message(), HasSubstr("exists; remove it"));
 }
 
 TEST_F(QuantiseCheckpointRunTest, AStoppedRunGoesOnAndWhatAKilledOneWasWritingIsNotShipped) {

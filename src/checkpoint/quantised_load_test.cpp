@@ -980,7 +980,8 @@ TEST(QuantiseCheckpointTest, WritesWhatLoadsAgainAndResumes) {
     }
   }
   // It exists; and a partial folder of other options is not continued.
-  EXPECT_THAT(run("out0", QuantisedFormat::kAwq).status().message(), HasSubstr("exists already"));
+  EXPECT_THAT(run("out0", QuantisedFormat::kAwq).status().message(),
+              HasSubstr("exists; remove it"));
   const auto half_done = folder.path() / "again.partial";
   std::filesystem::rename(folder.path() / "out1", half_done);
   std::ofstream(half_done / "quantize_plan.json") << "{}";

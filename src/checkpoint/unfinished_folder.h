@@ -13,11 +13,8 @@ namespace heddle::checkpoint {
 
 class UnfinishedFolder {
  public:
-  // Returns the path that the user gave, without a slash at its end. Error: kInvalidArgument if it
-  // is empty or exists.
-  static Result<std::filesystem::path> check_output(const std::filesystem::path& output);
-
-  // Error: kDataLoss if the folder cannot be made.
+  // `output` is the final folder, which check_output() has accepted. Error: kDataLoss if the
+  // folder cannot be made.
   static Result<UnfinishedFolder> create(const std::filesystem::path& output);
 
   ~UnfinishedFolder();
@@ -26,17 +23,15 @@ class UnfinishedFolder {
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 
-  // Renames the folder to `output`. Error: kDataLoss.
-  Status finish(const std::filesystem::path& output);
+  // Renames the folder to its final name. Error: kDataLoss.
+  Status finish();
 
  private:
-  explicit UnfinishedFolder(std::filesystem::path path) : path_(std::move(path)) {}
+  UnfinishedFolder(std::filesystem::path path, std::filesystem::path output)
+      : path_(std::move(path)), output_(std::move(output)) {}
 
   std::filesystem::path path_;  // empty after finish() and after a move
+  std::filesystem::path output_;
 };
-
-// Copies the plain files of a model's folder, such as tokenizer, templates and licence, but neither
-// config.json nor weights in any form. Error: kDataLoss.
-Status copy_beside_weights(const std::filesystem::path& from, const std::filesystem::path& to);
 
 }  // namespace heddle::checkpoint
