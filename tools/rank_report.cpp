@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "tools/cli/output_file.h"
 #include "tools/cli/table.h"
-#include "tools/cli/terminal.h"
 
 namespace heddle::tools {
 
@@ -30,11 +30,18 @@ std::string name_of_cut(const WeightSpec& spec, const std::optional<WeightShare>
   return name + (sum > spec.shape[share->dimension] ? ", some on several ranks" : "");
 }
 
-// The shape that all ranks have. If the last ranks have fewer rows, the last shape follows.
+// "[64, 8]" if all ranks have one shape, otherwise each with its number of ranks, in their order:
+// "2 x [64, 8], 1 x [6, 8], 1 x [0, 8]".
 std::string text_of(const std::vector<Shape>& shapes) {
-  std::string text = shapes.front().to_string();
-  if (shapes.back() != shapes.front()) text += ", the last " + shapes.back().to_string();
-  return text;
+  std::vector<std::string> runs;
+  for (auto begin = shapes.begin(); begin != shapes.end();) {
+    const auto end =
+        std::find_if(begin, shapes.end(), [&](const Shape& shape) { return shape != *begin; });
+    if (begin == shapes.begin() && end == shapes.end()) return begin->to_string();
+    runs.push_back(fmt::format("{} x {}", end - begin, begin->to_string()));
+    begin = end;
+  }
+  return fmt::format("{}", fmt::join(runs, ", "));
 }
 
 std::string mib_of(int64_t bytes) { return fmt::format("{:.2f} MiB", mebibytes(bytes)); }

@@ -63,10 +63,9 @@ struct CutRange {
   friend bool operator==(const CutRange&, const CutRange&) = default;
 };
 
-// The rows or columns that rank `rank` of `num_ranks` has, a range for each part in order. `block`:
-// rows or columns that share a scale where the weight is quantised; they stay together as a unit's
-// do. Error: kInvalidArgument, naming the part's size, unit and block, where they do not divide.
+// The rows or columns that rank `rank` of `num_ranks` has, a range for each part in order. Error:
+// kInvalidArgument, naming the part's size and unit, if the ranks do not divide a part.
 Result<std::vector<CutRange>> ranges_of_rank(const std::vector<CutPart>& parts, int64_t rank,
-                                             int64_t num_ranks, int64_t block = 1);
+                                             int64_t num_ranks);
 
 }  // namespace heddle::checkpoint

@@ -9,9 +9,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-std::vector<CutRange> ranges(const std::vector<CutPart>& parts, int64_t rank, int64_t num_ranks,
-                             int64_t block = 1) {
-  const auto result = ranges_of_rank(parts, rank, num_ranks, block);
+std::vector<CutRange> ranges(const std::vector<CutPart>& parts, int64_t rank, int64_t num_ranks) {
+  const auto result = ranges_of_rank(parts, rank, num_ranks);
   EXPECT_TRUE(result.ok()) << result.status().to_string();
   return result.ok() ? *result : std::vector<CutRange>();
 }
@@ -49,14 +48,11 @@ TEST(WeightCut, SharesAVocabularyWithTheLastRankShort) {
   EXPECT_THAT(ranges({{70, 64, PartCut::kRagged}}, 3, 4), ElementsAre(CutRange{70, 0}));
 }
 
-TEST(WeightCut, KeepsBlocksOfQuantisationTogether) {
-  const std::vector<CutPart> experts = {{768}, {768}};
-  EXPECT_THAT(ranges(experts, 1, 2, 128), ElementsAre(CutRange{384, 384}, CutRange{1152, 384}));
-  EXPECT_THAT(ranges_of_rank(experts, 0, 4, 128).status().message(),
+TEST(WeightCut, NamesAPartThatTheRanksDoNotDivide) {
+  EXPECT_THAT(ranges_of_rank({{768}, {6 * 128, 128}}, 0, 4).status().message(),
               HasSubstr("768 rows or columns have 6 units of 128, which 4 ranks do not divide"));
   EXPECT_FALSE(ranges_of_rank({{28 * 128, 128}}, 0, 8).ok());
-  EXPECT_FALSE(ranges_of_rank({{8 * 64, 64, PartCut::kCopied}}, 0, 8, 128).ok());
-  EXPECT_FALSE(ranges_of_rank({{2 * 64, 64, PartCut::kCopied}}, 0, 4, 128).ok());
+  EXPECT_FALSE(ranges_of_rank({{100, 64}}, 0, 2).ok());
 }
 
 }  // namespace

@@ -143,8 +143,7 @@ TEST(WeightCuts, SlicesOfTheModelsHereJoinInEveryFormat) {
   const checkpoint::testing::TemporaryFolder folder;
   for (const auto& source :
        {heddle::testing::dense_model(), heddle::testing::repository_path("models/heddle-tiny")}) {
-    const std::vector<int64_t> legal = check_folder(source);
-    EXPECT_THAT(legal, IsSupersetOf({2}));
+    EXPECT_THAT(check_folder(source), IsSupersetOf({2}));
     using checkpoint::QuantisedFormat;
     for (const QuantisedFormat format :
          {QuantisedFormat::kAwq, QuantisedFormat::kFp8Block, QuantisedFormat::kInt8}) {
@@ -152,24 +151,25 @@ TEST(WeightCuts, SlicesOfTheModelsHereJoinInEveryFormat) {
       const auto report = checkpoint::quantise_checkpoint(
           {.source = source, .output = output, .format = format, .group_size = 32});
       ASSERT_TRUE(report.ok()) << report.status().to_string();
-      EXPECT_EQ(check_folder(output), legal);
+      EXPECT_THAT(check_folder(output), IsSupersetOf({2}));
       std::filesystem::remove_all(output);
     }
     for (const auto scheme : {quant::Scheme::kInt4, quant::Scheme::kFp8Block}) {
-      EXPECT_EQ(check_folder(source, {.rounding = checkpoint::Rounding{.scheme = scheme}}), legal);
+      EXPECT_THAT(check_folder(source, {.rounding = checkpoint::Rounding{.scheme = scheme}}),
+                  IsSupersetOf({2}));
     }
   }
 }
 
 TEST(WeightCuts, SlicesOfEveryGoldenJoin) {
   HEDDLE_SHARED_PATH_OR_SKIP(goldens, "golden");
-  int shared_by_two = 0;
+  std::vector<std::string> not_shared_by_two;
   for (const auto& entry : std::filesystem::directory_iterator(goldens)) {
     if (!entry.is_directory() || !load_config(entry.path()).ok()) continue;
     const std::vector<int64_t> legal = check_folder(entry.path());
-    shared_by_two += std::ranges::count(legal, 2) > 0 ? 1 : 0;
+    if (std::ranges::count(legal, 2) == 0) not_shared_by_two.push_back(entry.path().filename());
   }
-  EXPECT_GE(shared_by_two, 16);
+  EXPECT_THAT(not_shared_by_two, ::testing::IsEmpty());
 }
 
 // The same model for one rank of several.

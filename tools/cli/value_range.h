@@ -43,7 +43,6 @@ inline constexpr ValueRange kCount = {.low = 1};
 inline constexpr ValueRange kCountOrNone = {.low = 0};  // 0: no limit, or the program chooses
 inline constexpr ValueRange kRepeats = {.low = 1, .high = 1000};
 inline constexpr ValueRange kBatch = {.low = 1, .high = 4096};        // sequences of one step
-inline constexpr ValueRange kRanks = {.low = 1, .high = 8};           // GPUs of one host
 inline constexpr ValueRange kStepTokens = {.low = 1, .high = 65536};  // tokens of one step
 // SGLang's -1 computes prompts whole, which no step here can promise.
 inline constexpr ValueRange kDraftTokens = {.low = 0, .high = 64};
