@@ -60,8 +60,8 @@ class ProcessorReader {
       std::string names;
       for (const ProcessorClass& one : kClasses) names += fmt::format("{}, ", one.name);
       reader_.refuse("image_processor_type",
-                     fmt::format("pictures are read for {}and files with media_proc_cfg; serve the "
-                                 "model for text, without the file",
+                     fmt::format("pictures are read for {}and for files with media_proc_cfg; "
+                                 "remove the file to serve the model for text only",
                                  names));
     }
     HEDDLE_RETURN_IF_ERROR(reader_.status());

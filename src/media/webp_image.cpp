@@ -114,7 +114,7 @@ MediaResult<ImageHeader> read_webp_header(std::span<const uint8_t> file) {
   WebPBitstreamFeatures features;
   const VP8StatusCode status = WebPGetFeatures(file.data(), file.size(), &features);
   if (status == VP8_STATUS_NOT_ENOUGH_DATA) return broken_webp("it ends inside its header");
-  if (status != VP8_STATUS_OK) return broken_webp("its header is not one");
+  if (status != VP8_STATUS_OK) return broken_webp("its header is damaged");
   ImageHeader header;
   header.stored = {.height = features.height, .width = features.width};
   header.animated = features.has_animation != 0;
@@ -132,7 +132,7 @@ MediaResult<Image> decode_webp(std::span<const uint8_t> file, const ImageHeader&
   WebPBitstreamFeatures features;
   if (!header.animated) {
     if (WebPGetFeatures(file.data(), file.size(), &features) != VP8_STATUS_OK) {
-      return broken_webp("its header is not one");
+      return broken_webp("its header is damaged");
     }
     auto pixels = decode_pixels(file, header.stored, features.has_alpha != 0, stop);
     if (!pixels.ok()) return pixels.error();

@@ -59,8 +59,8 @@ TEST(ApiKeysFileTest, NamesTheLineThatIsWrongAndNeverTheKey) {
       {"sk-secret-1 me max_queued=0", "max_queued=0 must be a whole number above 0"},
       {"sk-secret-1 me models=", "models= names no model"},
       {"sk-secret-1 me models=,", "models= names no model"},
-      {"sk-secret-1 me rpm=1 tpm=2 rpm=3", "rpm= is there twice"},
-      {"sk-secret-1 me models=a models=b", "models= is there twice"},
+      {"sk-secret-1 me rpm=1 tpm=2 rpm=3", "rpm= is given twice"},
+      {"sk-secret-1 me models=a models=b", "models= is given twice"},
       {"sk-secret-0 you", "the key stands in an earlier line"},
       {"sk-secret-1 first", "the name first stands in an earlier line"},
   };

@@ -33,8 +33,8 @@ Status check_scoring(const char* op, const RouterScoring& scoring, const TensorV
   const bool mixes = scoring.score == RouterScore::kSparsemixer;
   if (mixes && (G > 1 || correction.data != nullptr || !(scoring.nearness >= 0))) {
     return invalid_argument(fmt::format(
-        "{}: sparsemixer with {} groups, {} correction and a nearness of {}; served are "
-        "one, none and a number from 0 on",
+        "{}: the sparsemixer has {} groups, {} correction and a nearness of {}; give it one group, "
+        "no correction and a nearness of 0 or more",
         op, G, correction.data == nullptr ? "no" : "a", scoring.nearness));
   }
   if (!std::isfinite(scoring.scale)) {

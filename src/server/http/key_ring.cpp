@@ -110,7 +110,7 @@ Result<ApiKey> parse_line(const std::vector<std::string_view>& words) {
   for (size_t i = 2; i < words.size(); ++i) {
     const std::string_view name = words[i].substr(0, words[i].find('='));
     if (!settings.insert(name).second) {
-      return invalid_argument(fmt::format("{}= is there twice; leave one", printable(name, 40)));
+      return invalid_argument(fmt::format("{}= is given twice; give it once", printable(name, 40)));
     }
     HEDDLE_RETURN_IF_ERROR(apply_setting(words[i], key));
   }
