@@ -19,6 +19,7 @@ const OpDef* OpRegistry::find(std::string_view name) const {
 const OpRegistry& builtin_ops() {
   static const OpRegistry kRegistry = [] {
     OpRegistry registry;
+    registry.add(adapter_ops());
     registry.add(attention_ops());
     registry.add(elementwise_ops());
     registry.add(embedding_ops());

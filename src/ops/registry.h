@@ -23,6 +23,9 @@
 //   embedding:   embedding {ids, table} -> [T, H]
 //   gemm:        linear {x [T, K], weight [N, K]} -> [T, N]
 //                linear_bias {x, weight, bias [N] f32} -> [T, N]
+//                adapter_shrink {x, a, slots, scales} -> [T, J] f32   (gemm/adapter_product.h)
+//                adapter_expand {y, h, b, parts, slots}               first
+//                Both take the first T of at least as many slots.
 //   layout:      columns {x} start, width; concat {a, b}; logit_rows {x} -> [R, H]
 //
 //   linear attention: `layer` is an index into ForwardContext::state_layers
@@ -87,6 +90,7 @@ class OpRegistry {
 // All ops of this build. A new family is declared below and added in registry.cpp.
 const OpRegistry& builtin_ops();
 
+std::span<const OpDef> adapter_ops();
 std::span<const OpDef> attention_ops();
 std::span<const OpDef> elementwise_ops();
 std::span<const OpDef> embedding_ops();

@@ -2,6 +2,7 @@
 // Every op in steps of random sizes: its launch does what its shape function says (WatchedStep),
 // and on a GPU gives what the CPU gives (CpuReference).
 #include <array>
+#include <map>
 #include <memory>
 #include <optional>
 #include <random>
@@ -325,10 +326,45 @@ INSTANTIATE_TEST_SUITE_P(Cpu, OpShapes, ::testing::ValuesIn(cpu_cases()),
 INSTANTIATE_TEST_SUITE_P(Cuda, OpShapes, ::testing::ValuesIn(cuda_cases()),
                          [](const auto& tested) { return tested.param.name; });
 
+// Two slots of adapters for a layer of 11 inputs and outputs; a third of the rows has none.
+class SmallAdapters {
+ public:
+  SmallAdapters()
+      : a_(testing::random_tensor({2, 6, 11}, DType::kF32, 1)),
+        b_(testing::random_tensor({2, 11, 3}, DType::kF32, 2)),
+        scales_(testing::random_tensor({2}, DType::kF32, 3)),
+        parts_({2, 11}, DType::kI32),
+        slots_({kMaxStepTokens}, DType::kI32) {
+    int32_t i = 0;
+    for (int32_t& part : parts_.span<int32_t>()) part = i++ / 4 % 2;
+    for (int32_t& slot : slots_.span<int32_t>()) slot = i++ % 3 - 1;
+    for (const auto& [name, tensor] : {std::pair<std::string_view, const Tensor*>("a", &a_),
+                                       {"b", &b_},
+                                       {"scales", &scales_},
+                                       {"parts", &parts_},
+                                       {"slots", &slots_}}) {
+      views_.emplace(name, tensor->view());
+    }
+  }
+
+  [[nodiscard]] const TensorView* find(std::string_view name) const {
+    const auto found = views_.find(name);
+    return found == views_.end() ? nullptr : &found->second;
+  }
+
+ private:
+  Tensor a_, b_, scales_, parts_, slots_;
+  std::map<std::string_view, TensorView> views_;
+};
+
 // Ops that no compiled model is left with, because fusion and copy elision replace them, and one
-// that no family has yet.
-graph::Program plain_program(const ops::Context& context, DType dtype) {
-  graph::GraphBuilder g(ops::builtin_ops(), [](std::string_view) { return nullptr; });
+// that no family has yet. Adapters, which no model has by itself, run on the CPU only: null
+// elsewhere.
+graph::Program plain_program(const ops::Context& context, DType dtype,
+                             const SmallAdapters* adapters) {
+  graph::GraphBuilder g(ops::builtin_ops(), [&](std::string_view name) {
+    return adapters == nullptr ? nullptr : adapters->find(name);
+  });
   const auto parts = g.split(
       g.input("x",
               {dtype, {ops::SymbolicDim::of(ops::Symbol::kTokens), ops::SymbolicDim::fixed(23)}}),
@@ -339,6 +375,15 @@ graph::Program plain_program(const ops::Context& context, DType dtype) {
   const ops::TensorMeta row(DType::kF32, {ops::SymbolicDim::fixed(11)});
   const graph::Value weight = g.input("weight", row), bias = g.input("bias", row);
   g.output(g.apply1("layer_norm_bias", {parts[0], weight, bias}, {{"epsilon", 1e-5}}), "normed");
+  if (adapters != nullptr) {
+    const graph::Value h = g.apply1(
+        "adapter_shrink", {parts[1], g.weight("a"), g.weight("slots"), g.weight("scales")});
+    g.output(
+        g.apply1("adapter_expand",
+                 {g.scale(parts[0], 0.5), h, g.weight("b"), g.weight("parts"), g.weight("slots")},
+                 {{"first", 0}}),
+        "adapted");
+  }
   auto program = graph::compile(std::move(g.finish()).value(), ops::builtin_ops(), context,
                                 {.largest = {.tokens = kMaxStepTokens}, .fuse = false});
   EXPECT_TRUE(program.ok()) << program.status().to_string();
@@ -353,7 +398,10 @@ TEST_P(PlainOpShapes, AreWhatLaunchesFill) {
   const std::unique_ptr<ComputeDevice> compute = open_device(GetParam());
   ASSERT_NE(compute, nullptr);
   const auto cpu = ComputeDevice::open_cpu(2, /*exact=*/true).value();
-  const graph::Program program = plain_program(compute->context(), dtype);
+  const SmallAdapters adapters;
+  const bool on_cpu = compute->shares_memory_with_host();
+  const graph::Program program =
+      plain_program(compute->context(), dtype, on_cpu ? &adapters : nullptr);
   std::mt19937 random(11);
   for (int64_t num_tokens = 1; num_tokens <= kNumSizes; ++num_tokens) {
     SCOPED_TRACE(num_tokens);
@@ -401,7 +449,8 @@ TEST(EveryOp, IsAmongThese) {
     add(pass->program());
   }
   device::ThreadPool pool(1);
-  add(plain_program(ops::CpuContext(pool), DType::kF32));
+  const SmallAdapters adapters;
+  add(plain_program(ops::CpuContext(pool), DType::kF32, &adapters));
   for (const auto& [name, op] : ops::builtin_ops().all()) {
     EXPECT_THAT(seen, ::testing::Contains(name));
   }

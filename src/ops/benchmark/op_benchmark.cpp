@@ -34,6 +34,7 @@ Measurement measure(const OpBenchmark& benchmark, double min_seconds) {
 namespace {
 
 constexpr BenchmarkFamily kFamilies[] = {
+    {"adapter", adapter_benchmarks},
     {"attention", attention_benchmarks},
     {"elementwise", elementwise_benchmarks},
     {"embedding", embedding_benchmarks},

@@ -50,6 +50,7 @@ std::vector<OpBenchmark> benchmarks_matching(CpuContext& context, std::string_vi
 
 // The families, each in its own *_bench.cpp. Those that stream weights keep 640 MiB of them from
 // the first run on, while the list lives.
+std::vector<OpBenchmark> adapter_benchmarks(CpuContext& context);
 std::vector<OpBenchmark> attention_benchmarks(CpuContext& context);
 std::vector<OpBenchmark> elementwise_benchmarks(CpuContext& context);
 std::vector<OpBenchmark> embedding_benchmarks(CpuContext& context);
