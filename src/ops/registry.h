@@ -10,6 +10,7 @@
 //     latent_attention       {q, latent} -> [T, Nq*value_dim]  value_dim, scale, layer
 //     absorb_query           {q, weight}       num_heads, key_dim   (attention/latent_projection.h)
 //     expand_values          {o, weight}       num_heads, key_dim
+//     segment_attention     {q, k, v, segments [T, 2] i32}  head_dim, scale
 //   In latent attention all heads of q [T, Nq*D] attend to one row [T, D] per token, whose first
 //   value_dim channels are the value. Prefill and decode take the same path, in the absorbed form:
 //   on the CPU expanding a prompt's latents to keys and values per head would save about 70% of
@@ -17,16 +18,19 @@
 //   absorb_query makes queries of latent rows of queries per head; expand_values makes values per
 //   head of what latent attention gives back.
 //
-//   elementwise: add, mul {a, b}; sigmoid, squared_relu {x}; scale, softcap {x} factor;
+//   elementwise: add, mul {a, b}; sigmoid, gelu, erf_gelu, squared_relu {x}; scale, softcap {x}
+//   factor;
 //                sigmoid_mul {x, gate}; silu_mul, gelu_mul, erf_gelu_mul {gate_up [T, 2I]};
 //                bounded_silu_mul {gate_up} limit
 //   embedding:   embedding {ids, table} -> [T, H]
+//                weighted_rows {table, rows [T, K] i32, weights [T, K] f32} -> [T, H]
 //   gemm:        linear {x [T, K], weight [N, K]} -> [T, N]
 //                linear_bias {x, weight, bias [N] f32} -> [T, N]
 //                adapter_shrink {x, a, slots, scales} -> [T, J] f32   (gemm/adapter_product.h)
 //                adapter_expand {y, h, b, parts, slots}               first
 //                Both take the first T of at least as many slots.
-//   layout:      columns {x} start, width; concat {a, b}; logit_rows {x} -> [R, H]
+//   layout:      columns {x} start, width; concat {a, b}; logit_rows {x} -> [R, H];
+//                join_rows {x [n*T, H]} count -> [T, n*H]
 //
 //   linear attention: `layer` is an index into ForwardContext::state_layers
 //     causal_conv1d     {x, weight}                          layer; silu (0: no activation)
@@ -62,7 +66,8 @@
 //   rope: rope {x, positions, inverse_frequencies}                       head_dim, factor
 //         qk_norm_rope {x, norm_weight, positions, inverse_frequencies}  the same, epsilon
 //         rope_channels {x, positions, inverse_frequencies}    the same, first_channel, interleaved
-//         position_scale {positions} -> [T, 1] f32                       beta, length
+//         rope_axes {x, positions [T, A] i32, inverse_frequencies, axes [R/2] i32}  head_dim,
+//         factor position_scale {positions} -> [T, 1] f32                       beta, length
 //
 // Threading: immutable after construction.
 #pragma once
@@ -94,6 +99,7 @@ std::span<const OpDef> adapter_ops();
 std::span<const OpDef> attention_ops();
 std::span<const OpDef> elementwise_ops();
 std::span<const OpDef> embedding_ops();
+std::span<const OpDef> weighted_rows_ops();
 std::span<const OpDef> gemm_ops();
 std::span<const OpDef> layout_ops();
 std::span<const OpDef> linear_attention_ops();

@@ -357,9 +357,52 @@ class SmallAdapters {
   std::map<std::string_view, TensorView> views_;
 };
 
-// Ops that no compiled model is left with, because fusion and copy elision replace them, and one
-// that no family has yet. Adapters, which no model has by itself, run on the CPU only: null
-// elsewhere.
+constexpr int64_t kAxes = 2;
+constexpr int64_t kJoined = 2;  // patches of a token
+
+struct Given {
+  graph::Value segments, positions, axes, frequencies, rows;
+};
+
+Given inputs_of_patches(graph::GraphBuilder& g) {
+  using ops::SymbolicDim;
+  const ops::TensorMeta two(
+      DType::kI32, {{.scale = kJoined, .symbol = ops::Symbol::kTokens}, SymbolicDim::fixed(kAxes)});
+  return {.segments = g.input("segments", two),
+          .positions = g.input("positions", two),
+          .axes = g.input("axes", {DType::kI32, {SymbolicDim::fixed(4)}}),
+          .frequencies = g.input("frequencies", {DType::kF32, {SymbolicDim::fixed(4)}}),
+          .rows = g.input("rows", two)};
+}
+
+// The ops of vision towers that only the CPU has.
+graph::Program patch_program(const ops::Context& context) {
+  using ops::SymbolicDim;
+  graph::GraphBuilder g(ops::builtin_ops(), [](std::string_view) { return nullptr; });
+  const ops::TensorMeta x(
+      DType::kF32, {{.scale = kJoined, .symbol = ops::Symbol::kTokens}, SymbolicDim::fixed(48)});
+  const Given given = inputs_of_patches(g);
+  const auto qkv = g.split(g.input("qkv", x), {16, 16, 16});
+  const graph::Value q =
+      g.apply1("rope_axes", {qkv[0], given.positions, given.frequencies, given.axes},
+               {{"head_dim", 8.0}, {"factor", 1.0}});
+  g.output(g.apply1("segment_attention", {q, qkv[1], qkv[2], given.segments},
+                    {{"head_dim", 8.0}, {"scale", 0.35}}),
+           "attended");
+  const graph::Value table =
+      g.input("table", {DType::kF32, {SymbolicDim::fixed(5), SymbolicDim::fixed(7)}});
+  const graph::Value weights = g.input(
+      "weights", {DType::kF32,
+                  {{.scale = kJoined, .symbol = ops::Symbol::kTokens}, SymbolicDim::fixed(kAxes)}});
+  g.output(g.apply1("weighted_rows", {table, given.rows, weights}), "resampled");
+  auto program = graph::compile(std::move(g.finish()).value(), ops::builtin_ops(), context,
+                                {.largest = {.tokens = kMaxStepTokens}, .fuse = false});
+  EXPECT_TRUE(program.ok()) << program.status().to_string();
+  return std::move(program).value();
+}
+
+// Ops that no compiled model is left with, because fusion and copy elision replace them, and those
+// of vision towers. Adapters, which no model has by itself, run on the CPU only: null elsewhere.
 graph::Program plain_program(const ops::Context& context, DType dtype,
                              const SmallAdapters* adapters) {
   graph::GraphBuilder g(ops::builtin_ops(), [&](std::string_view name) {
@@ -384,6 +427,12 @@ graph::Program plain_program(const ops::Context& context, DType dtype,
                  {{"first", 0}}),
         "adapted");
   }
+  g.output(g.apply1("gelu", {parts[0]}), "gelu");
+  g.output(g.apply1("erf_gelu", {parts[1]}), "erf_gelu");
+  const graph::Value patches = g.input(
+      "patches",
+      {dtype, {{.scale = kJoined, .symbol = ops::Symbol::kTokens}, ops::SymbolicDim::fixed(11)}});
+  g.output(g.apply1("join_rows", {patches}, {{"count", static_cast<double>(kJoined)}}), "joined");
   auto program = graph::compile(std::move(g.finish()).value(), ops::builtin_ops(), context,
                                 {.largest = {.tokens = kMaxStepTokens}, .fuse = false});
   EXPECT_TRUE(program.ok()) << program.status().to_string();
@@ -414,8 +463,9 @@ TEST_P(PlainOpShapes, AreWhatLaunchesFill) {
     const device::Buffer row_memory = compute->device().allocate(row.num_bytes()).value();
     testing::copy_and_wait(*compute, row_memory.data(), row.view().data, row.num_bytes());
     const TensorView row_here(row_memory.data(), DType::kF32, row.shape());
-    const std::array<TensorView, 3> inputs = {TensorView(memory.data(), dtype, x.shape()), row_here,
-                                              row_here};
+    const std::array<TensorView, 4> inputs = {
+        TensorView(memory.data(), dtype, x.shape()), row_here, row_here,
+        TensorView(memory.data(), dtype, {kJoined * num_tokens, 11})};
     const ops::Extents extents{.tokens = num_tokens};
     CpuReference reference(*cpu, {}, extents, tolerance_of(dtype));
     std::vector<Bytes> written;
@@ -438,6 +488,41 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{.name = "bf16", .device = "cuda", .dtype = DType::kBf16}),
     [](const auto& tested) { return tested.param.name; });
 
+// Steps of one picture and of several, whose segments are the patches of a token or of all.
+TEST(PatchOpShapes, AreWhatLaunchesFill) {
+  const auto compute = ComputeDevice::open_cpu(2, /*exact=*/false).value();
+  const graph::Program program = patch_program(compute->context());
+  const Tensor frequencies = testing::random_tensor({4}, DType::kF32, 3);
+  const Tensor table = testing::random_tensor({5, 7}, DType::kF32, 4);
+  Tensor axes({4}, DType::kI32);
+  axes.span<int32_t>()[2] = axes.span<int32_t>()[3] = 1;
+  for (int64_t num_tokens = 1; num_tokens <= kNumSizes; ++num_tokens) {
+    SCOPED_TRACE(num_tokens);
+    const int64_t num_patches = kJoined * num_tokens;
+    Tensor segments({num_patches, 2}, DType::kI32), positions({num_patches, kAxes}, DType::kI32);
+    const int64_t segment = num_tokens % 2 == 0 ? kJoined : num_patches;
+    for (int64_t i = 0; i < num_patches; ++i) {
+      segments.view().row<int32_t>(i)[0] = static_cast<int32_t>(i / segment * segment);
+      segments.view().row<int32_t>(i)[1] = static_cast<int32_t>((i / segment + 1) * segment);
+      for (int64_t axis = 0; axis < kAxes; ++axis) {
+        positions.view().row<int32_t>(i)[axis] = static_cast<int32_t>((i + axis) % 5);
+      }
+    }
+    const Tensor qkv = testing::random_tensor({num_patches, 48}, DType::kF32, 1);
+    const Tensor weights = testing::random_tensor({num_patches, kAxes}, DType::kF32, 2);
+    const std::array<TensorView, 8> inputs = {segments.view(),    positions.view(), axes.view(),
+                                              frequencies.view(), positions.view(), qkv.view(),
+                                              table.view(),       weights.view()};
+    std::vector<Bytes> written;
+    for (const std::byte pattern : kPatterns) {
+      WatchedStep watched(program, *compute, {.tokens = num_tokens}, pattern);
+      written.push_back(watched.run({}, inputs));
+      if (HasFailure()) return;
+    }
+    ASSERT_TRUE(written[0] == written[1]) << "an output was not written whole";
+  }
+}
+
 TEST(EveryOp, IsAmongThese) {
   std::set<std::string_view> seen;
   const auto add = [&seen](const graph::Program& program) {
@@ -451,6 +536,7 @@ TEST(EveryOp, IsAmongThese) {
   device::ThreadPool pool(1);
   const SmallAdapters adapters;
   add(plain_program(ops::CpuContext(pool), DType::kF32, &adapters));
+  add(patch_program(ops::CpuContext(pool)));
   for (const auto& [name, op] : ops::builtin_ops().all()) {
     EXPECT_THAT(seen, ::testing::Contains(name));
   }

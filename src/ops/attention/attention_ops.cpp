@@ -4,6 +4,7 @@
 #include "ops/attention/latent_projection.h"
 #include "ops/attention/paged_attention.h"
 #include "ops/attention/rotate_append.h"
+#include "ops/attention/segment_attention.h"
 #include "ops/op_chain.h"
 #include "ops/registry.h"
 
@@ -76,6 +77,42 @@ int64_t paged_attention_workspace(std::span<const TensorMeta> inputs, const Attr
   const int64_t D = attrs.integer("head_dim");
   const int64_t Dv = inputs.size() > 1 ? inputs[2][1].offset / attrs.integer("num_kv_heads") : D;
   return paged_attention_workspace_bytes(context, inputs[0][0].at(largest), D, Dv);
+}
+
+Status infer_segment_attention(std::span<const TensorMeta> inputs, const Attrs& attrs,
+                               std::vector<TensorMeta>& outputs) {
+  const TensorMeta &q = inputs[0], &segments = inputs[3];
+  const int64_t D = attrs.integer("head_dim");
+  if (q.rank != 2 || !q[1].is_fixed() || D <= 0 || D % 8 != 0 || q[1].offset % D != 0 ||
+      !(inputs[1] == q) || !(inputs[2] == q)) {
+    return invalid_argument(fmt::format(
+        "segment_attention takes q, k and v of one shape with heads of {}, a multiple of 8, got "
+        "{}, {} and {}",
+        D, q.to_string(), inputs[1].to_string(), inputs[2].to_string()));
+  }
+  if (!(segments == TensorMeta(DType::kI32, {q[0], SymbolicDim::fixed(2)}))) {
+    return invalid_argument(fmt::format("segment_attention: segments are {}, q is {}",
+                                        segments.to_string(), q.to_string()));
+  }
+  outputs.push_back(q);
+  return {};
+}
+
+int64_t segment_attention_workspace(std::span<const TensorMeta> inputs, const Attrs& attrs,
+                                    const Extents& largest, const Context& context) {
+  return segment_attention_workspace_bytes(context, inputs[0][0].at(largest),
+                                           attrs.integer("head_dim"));
+}
+
+Status launch_segment_attention(Context& context, const LaunchArgs& args) {
+  return segment_attention(context, {.q = args.inputs[0],
+                                     .k = args.inputs[1],
+                                     .v = args.inputs[2],
+                                     .segments = args.inputs[3],
+                                     .y = args.outputs[0],
+                                     .head_dim = args.attrs.integer("head_dim"),
+                                     .scale = static_cast<float>(args.attrs.real("scale")),
+                                     .workspace = args.workspace});
 }
 
 Result<KvLayer> kv_layer(const char* op, const LaunchArgs& args) {
@@ -272,6 +309,12 @@ std::span<const OpDef> attention_ops() {
        .infer = infer_latent_attention,
        .workspace_bytes = latent_attention_workspace,
        .launch = launch_latent_attention},
+      {.name = "segment_attention",
+       .num_inputs = 4,
+       .aliases = {},
+       .infer = infer_segment_attention,
+       .workspace_bytes = segment_attention_workspace,
+       .launch = launch_segment_attention},
       {.name = "absorb_query",
        .num_inputs = 2,
        .aliases = {},

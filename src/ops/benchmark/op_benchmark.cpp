@@ -45,6 +45,7 @@ constexpr BenchmarkFamily kFamilies[] = {
     {"moe", moe_benchmarks},
     {"norm", norm_benchmarks},
     {"rope", rope_benchmarks},
+    {"segment_attention", segment_attention_benchmarks},
     {"selective_scan", selective_scan_benchmarks},
 };
 

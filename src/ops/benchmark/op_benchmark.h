@@ -61,6 +61,7 @@ std::vector<OpBenchmark> linear_attention_benchmarks(CpuContext& context);
 std::vector<OpBenchmark> moe_benchmarks(CpuContext& context);
 std::vector<OpBenchmark> norm_benchmarks(CpuContext& context);
 std::vector<OpBenchmark> rope_benchmarks(CpuContext& context);
+std::vector<OpBenchmark> segment_attention_benchmarks(CpuContext& context);
 std::vector<OpBenchmark> selective_scan_benchmarks(CpuContext& context);
 
 }  // namespace heddle::ops

@@ -81,7 +81,8 @@ TEST_F(AllBenchmarksTest, SayWhatMustBeMovedAndTheShape) {
 TEST_F(AllBenchmarksTest, AreFoundByPartsOfTheNameOfAnOpOrItsFamily) {
   EXPECT_THAT(names_matching("rms_norm"),
               ElementsAre("add_rms_norm", "gated_rms_norm", "rms_norm", "sigmoid_gated_rms_norm"));
-  EXPECT_THAT(names_matching("layout"), ElementsAre("columns", "concat", "logit_rows"));
+  EXPECT_THAT(names_matching("layout"),
+              ElementsAre("columns", "concat", "join_rows", "logit_rows"));
   EXPECT_THAT(names_matching("no such op"), IsEmpty());
 }
 

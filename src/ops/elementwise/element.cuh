@@ -36,8 +36,10 @@ __device__ inline float element_of(ElementwiseKind kind, float a, float b, float
       return a * sigmoid_of(b);
     case ElementwiseKind::kBoundedSiluMul:
       return bounded_silu_mul_of(a, b, factor);
+    case ElementwiseKind::kGelu:  // b is the factor, here and of kErfGelu
     case ElementwiseKind::kGeluMul:
       return gelu_of(a) * b;
+    case ElementwiseKind::kErfGelu:
     case ElementwiseKind::kErfGeluMul:
       return 0.5f * a * (1.0f + erff(0.70710678118654752f * a)) * b;
     case ElementwiseKind::kSquaredRelu:

@@ -11,6 +11,7 @@
 //     kGeluMul     y = gelu(a) * b, gelu(x) = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
 //     Hendrycks and Gimpel, arXiv:1606.08415
 //     kErfGeluMul  y = erf_gelu(a) * b, erf_gelu(x) = x/2 (1 + erf(x / sqrt(2)))         as defined
+//     kGelu, kErfGelu  y = factor * gelu(a), y = factor * erf_gelu(a)
 //     kSquaredRelu y = max(a, 0)^2                          So et al., "Primer", arXiv:2109.08668
 //     kSoftcap     y = factor * tanh(a / factor)            Bello et al., arXiv:1611.09940
 // b is as wide as a or, for kMul and kSigmoidMul, narrower: each of its columns applies to as many
@@ -33,6 +34,8 @@ enum class ElementwiseKind : uint8_t {
   kBoundedSiluMul,
   kGeluMul,
   kErfGeluMul,
+  kGelu,
+  kErfGelu,
   kSquaredRelu,
   kSoftcap,
 };
@@ -40,6 +43,7 @@ enum class ElementwiseKind : uint8_t {
 // Reads a alone.
 constexpr bool is_unary(ElementwiseKind kind) {
   return kind == ElementwiseKind::kScale || kind == ElementwiseKind::kSigmoid ||
+         kind == ElementwiseKind::kGelu || kind == ElementwiseKind::kErfGelu ||
          kind == ElementwiseKind::kSquaredRelu || kind == ElementwiseKind::kSoftcap;
 }
 
@@ -48,7 +52,8 @@ struct ElementwiseArgs {
   TensorView a;         // [T, N] activations(context)
   TensorView b;         // [T, N] or [T, N/n] likewise, of a's dtype or not; none where is_unary()
   MutableTensorView y;  // [T, N] likewise, of a's dtype or not; may be a or b, if of its dtype
-  // The factor of kScale; the bound of kSoftcap and kBoundedSiluMul, which is positive.
+  // The factor of kScale, kGelu and kErfGelu; the bound of kSoftcap and kBoundedSiluMul, which is
+  // positive.
   float factor = 1;
 };
 

@@ -141,7 +141,8 @@ template <typename Op>
 void MapRows(const ElementwiseArgs& args, int64_t begin, int64_t end, Op op) {
   const int64_t N = args.a.shape[1];
   const bool takes_factor =
-      args.kind == ElementwiseKind::kScale || args.kind == ElementwiseKind::kSoftcap;
+      args.kind == ElementwiseKind::kScale || args.kind == ElementwiseKind::kGelu ||
+      args.kind == ElementwiseKind::kErfGelu || args.kind == ElementwiseKind::kSoftcap;
   // Columns of b, each applied to a run of a's columns; 0 if b is as wide as a.
   const int64_t num_runs = is_unary(args.kind) || args.b.shape[1] == N ? 0 : args.b.shape[1];
   for (int64_t t = begin; t < end; ++t) {
@@ -175,8 +176,10 @@ void ElementwiseRows(const ElementwiseArgs& args, int64_t begin, int64_t end) {
     case ElementwiseKind::kBoundedSiluMul:
       return MapRows(args, begin, end, BoundedSiluMulOp(args.factor));
     case ElementwiseKind::kGeluMul:
+    case ElementwiseKind::kGelu:
       return MapRows(args, begin, end, GeluMulOp());
     case ElementwiseKind::kErfGeluMul:
+    case ElementwiseKind::kErfGelu:
       return MapRows(args, begin, end, ErfGeluMulOp());
     case ElementwiseKind::kSquaredRelu:
       return MapRows(args, begin, end, SquaredReluOp());

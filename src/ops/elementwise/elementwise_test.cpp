@@ -42,9 +42,13 @@ double reference(ElementwiseKind kind, double a, double b) {
       return a * sigmoid(a) * b;
     case ElementwiseKind::kBoundedSiluMul:
       return std::min<double>(a * sigmoid(a), kFactor) * std::clamp<double>(b, -kFactor, kFactor);
+    case ElementwiseKind::kGelu:
+      return reference(ElementwiseKind::kGeluMul, a, kFactor);
     case ElementwiseKind::kGeluMul:
       return a / 2 * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (a + 0.044715 * a * a * a))) *
              b;
+    case ElementwiseKind::kErfGelu:
+      return reference(ElementwiseKind::kErfGeluMul, a, kFactor);
     case ElementwiseKind::kErfGeluMul:
       return a / 2 * (1 + std::erf(a / std::numbers::sqrt2)) * b;
     case ElementwiseKind::kSquaredRelu:
@@ -68,6 +72,8 @@ constexpr ElementwiseKind kAllKinds[] = {ElementwiseKind::kAdd,
                                          ElementwiseKind::kBoundedSiluMul,
                                          ElementwiseKind::kGeluMul,
                                          ElementwiseKind::kErfGeluMul,
+                                         ElementwiseKind::kGelu,
+                                         ElementwiseKind::kErfGelu,
                                          ElementwiseKind::kSquaredRelu,
                                          ElementwiseKind::kSoftcap};
 

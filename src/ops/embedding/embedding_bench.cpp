@@ -1,13 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of a bfloat16 table of 151,936 ids.
+// Rows of a bfloat16 table of 151,936 ids, and of a table of positions with 48 x 48 rows that is
+// resampled for a picture.
 #include <memory>
 
 #include <fmt/format.h>
 
 #include "ops/benchmark/op_benchmark.h"
 #include "ops/embedding/embedding.h"
+#include "ops/embedding/weighted_rows.h"
 
 namespace heddle::ops {
+
+namespace {
+
+OpBenchmark weighted_rows_benchmark(CpuContext& context, int64_t T) {
+  struct Data {
+    Tensor table, rows, weights, y;
+  };
+
+  constexpr int64_t kTableRows = 48 * 48, kTaps = 4, kHidden = 1152;
+  const auto data = std::make_shared<Data>();
+  return {.name = "weighted_rows",
+          .shape = fmt::format("T {}, K {}, N {}, H {}, bfloat16", T, kTaps, kTableRows, kHidden),
+          .bytes = static_cast<double>(4 * T * kHidden + 2 * kTableRows * kHidden),
+          .flops = static_cast<double>(2 * kTaps * T * kHidden),
+          .run = [&context, data, T] {
+            if (data->y.shape().rank() == 0) {
+              data->table = Tensor({kTableRows, kHidden}, DType::kBf16);
+              data->rows = Tensor({T, kTaps}, DType::kI32);
+              data->weights = Tensor({T, kTaps}, DType::kF32);
+              data->y = Tensor({T, kHidden}, DType::kF32);
+            }
+            const Status status = weighted_rows(context, {.table = data->table.view(),
+                                                          .rows = data->rows.view(),
+                                                          .weights = data->weights.view(),
+                                                          .y = data->y.view()});
+            HEDDLE_CHECK(status.ok());
+          }};
+}
+
+}  // namespace
 
 std::vector<OpBenchmark> embedding_benchmarks(CpuContext& context) {
   struct Data {
@@ -40,6 +72,7 @@ std::vector<OpBenchmark> embedding_benchmarks(CpuContext& context) {
                             }});
     }
   }
+  for (const int64_t T : {400, 3072}) benchmarks.push_back(weighted_rows_benchmark(context, T));
   return benchmarks;
 }
 

@@ -86,6 +86,39 @@ Status launch_concat(Context& context, const LaunchArgs& args) {
   return copy_rows(context, b, {}, column_range(y, a.shape[1], b.shape[1]));
 }
 
+Status infer_join_rows(std::span<const TensorMeta> inputs, const Attrs& attrs,
+                       std::vector<TensorMeta>& outputs) {
+  const int64_t count = attrs.integer("count");
+  const TensorMeta& x = inputs[0];
+  if (x.rank != 2 || count < 1 || x[0].scale % count != 0 || x[0].offset % count != 0 ||
+      !x[1].is_fixed()) {
+    return invalid_argument(
+        fmt::format("join_rows of {}: every {} rows cannot become one", x.to_string(), count));
+  }
+  SymbolicDim rows = x[0];
+  rows.scale /= count;
+  rows.offset /= count;
+  outputs.push_back(TensorMeta(x.dtype, {rows, SymbolicDim::fixed(count * x[1].offset)}));
+  return {};
+}
+
+Status launch_join_rows(Context& context, const LaunchArgs& args) {
+  const TensorView& x = args.inputs[0];
+  const MutableTensorView& y = args.outputs[0];
+  const int64_t count = args.attrs.integer("count");
+  const int64_t H = x.shape[1];
+  if (x.shape[0] != count * y.shape[0] || y.shape[1] != count * H) {
+    return invalid_argument(fmt::format("join_rows: x is {}, y is {}, {} rows become one",
+                                        x.shape.to_string(), y.shape.to_string(), count));
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    const TensorView every(x.as<std::byte>() + i * bytes_of(x.dtype, x.row_stride), x.dtype,
+                           Shape{y.shape[0], H}, count * x.row_stride);
+    HEDDLE_RETURN_IF_ERROR(copy_rows(context, every, {}, column_range(y, i * H, H)));
+  }
+  return {};
+}
+
 Status infer_logit_rows(std::span<const TensorMeta> inputs, const Attrs&,
                         std::vector<TensorMeta>& outputs) {
   if (inputs[0].rank != 2) {
@@ -120,6 +153,7 @@ std::span<const OpDef> layout_ops() {
        .infer = infer_columns,
        .launch = launch_columns},
       {.name = "concat", .num_inputs = 2, .infer = infer_concat, .launch = launch_concat},
+      {.name = "join_rows", .num_inputs = 1, .infer = infer_join_rows, .launch = launch_join_rows},
       {.name = "logit_rows",
        .effects = kReadsContext,
        .num_inputs = 1,

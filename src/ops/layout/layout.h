@@ -3,6 +3,7 @@
 // copied here, row by row.
 //     columns     y = x[:, start : start + width]   attrs {start, width}
 //     concat      y = [a | b]
+//     join_rows   y[t] = [x[n t] | x[n t + 1] | ... | x[n t + n - 1]]   attrs {count} = n
 //     logit_rows  y[r] = x[forward.logit_rows[r]]   the rows whose logits are wanted
 #pragma once
 

@@ -76,6 +76,16 @@ LayoutLoad concat_load(int64_t T) {
           .output = Shape{T, 576}};
 }
 
+// The merged cells of a picture's patches.
+LayoutLoad join_rows_load(int64_t T) {
+  constexpr int64_t kHidden = 1152;
+  return {.op = "join_rows",
+          .shape = fmt::format("{} rows by four, H {}", 4 * T, kHidden),
+          .inputs = {Shape{4 * T, kHidden}},
+          .output = Shape{T, 4 * kHidden},
+          .attrs = {{"count", 4.0}}};
+}
+
 // The last row of each of `num_sequences` equal parts of the step.
 LayoutLoad logit_rows_load(int64_t T, int64_t num_sequences) {
   constexpr int64_t kHidden = 2048;
@@ -97,6 +107,7 @@ std::vector<OpBenchmark> layout_benchmarks(CpuContext& context) {
   for (const int64_t T : {1, 16, 512}) {
     benchmarks.push_back(layout_benchmark(context, columns_load(T)));
     benchmarks.push_back(layout_benchmark(context, concat_load(T)));
+    benchmarks.push_back(layout_benchmark(context, join_rows_load(T)));
   }
   benchmarks.push_back(layout_benchmark(context, logit_rows_load(16, 16)));
   benchmarks.push_back(layout_benchmark(context, logit_rows_load(512, 4)));

@@ -91,6 +91,36 @@ TEST_P(LayoutTest, ConcatPutsRowsSideBySideAndRefusesAResultOfAnotherWidth) {
   }
 }
 
+TEST_P(LayoutTest, JoinRowsMakesEveryFewRowsOne) {
+  for (const DType dtype : activation_dtypes()) {
+    const Tensor x = random_tensor({12, 10}, dtype, 1);
+    const DeviceTensor x_here = upload(x);
+    const TensorView part(x_here.view().as<std::byte>() + bytes_of(dtype, 2), dtype, Shape{12, 5},
+                          10);
+    const std::vector<double> all = testing::to_doubles(x.view());
+    for (const int64_t count : {1, 2, 4, 12}) {
+      const Attrs attrs{{"count", static_cast<double>(count)}};
+      DeviceTensor y = poisoned({12 / count, 5 * count}, dtype);
+      ASSERT_TRUE(launch("join_rows", {part}, y, {}, attrs).ok());
+      const std::vector<double> got = testing::to_doubles(download(y).view());
+      for (size_t i = 0; i < got.size(); ++i) EXPECT_EQ(got[i], all[i / 5 * 10 + 2 + i % 5]);
+      std::vector<TensorMeta> outputs;
+      const TensorMeta rows(dtype,
+                            {{.scale = 12, .symbol = Symbol::kTokens}, SymbolicDim::fixed(5)});
+      ASSERT_TRUE(builtin_ops().find("join_rows")->infer({{rows}}, attrs, outputs).ok());
+      EXPECT_EQ(outputs[0].shape_at({.tokens = 3}), Shape({36 / count, 5 * count}));
+    }
+  }
+  const DeviceTensor x = poisoned({12, 5}, DType::kF32);
+  DeviceTensor y = poisoned({2, 25}, DType::kF32);
+  EXPECT_EQ(launch("join_rows", {x.view()}, y, {}, {{"count", 5.0}}).message(),
+            "join_rows: x is [12, 5], y is [2, 25], 5 rows become one");
+  std::vector<TensorMeta> outputs;
+  const TensorMeta rows(DType::kF32, {SymbolicDim::of(Symbol::kTokens), SymbolicDim::fixed(5)});
+  EXPECT_EQ(builtin_ops().find("join_rows")->infer({{rows}}, {{"count", 4.0}}, outputs).message(),
+            "join_rows of float32[T, 5]: every 4 rows cannot become one");
+}
+
 TEST_P(LayoutTest, ColumnsCopiesThem) {
   const Tensor x = random_tensor({3, 20}, DType::kF32, 1);
   DeviceTensor y = poisoned({3, 8}, DType::kF32);

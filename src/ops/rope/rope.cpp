@@ -10,12 +10,41 @@
 
 namespace heddle::ops {
 
+namespace {
+
+Status check_axes(const Context& context, const RopeArgs& args) {
+  if (context.device != DeviceKind::kCpu) {
+    return unimplemented("rope has no CUDA kernel for positions on several axes");
+  }
+  const int64_t A = args.positions.shape[1];
+  if (A < 1 || A > kMaxAxes || args.inverse_frequencies.shape.rank() != 1) {
+    return invalid_argument(fmt::format(
+        "rope: positions {} and inverse_frequencies {}, with axes [T, A] of up to {} and [R/2]",
+        args.positions.shape.to_string(), args.inverse_frequencies.shape.to_string(), kMaxAxes));
+  }
+  for (int64_t i = 0; i < args.axes.shape[0]; ++i) {
+    const int32_t axis = args.axes.as<int32_t>()[i];
+    if (axis < 0 || axis >= A) {
+      return invalid_argument(fmt::format("rope: pair {} turns by axis {} of {}", i, axis, A));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
 Status rope(Context& context, const RopeArgs& args) {
-  Dim T{"T"}, W{"N*D"}, two{"2", 2}, half{"R/2"}, D{"D", args.head_dim};
+  Dim T{"T"}, W{"N*D"}, two{"2", 2}, half{"R/2"}, D{"D", args.head_dim}, A{"A"};
   ShapeContract contract("rope");
   contract.expect("x", args.x, {&T, &W}, activations(context))
-      .expect("positions", args.positions, {&T}, DType::kI32)
       .expect("y", args.y, {&T, &W}, args.x.dtype);
+  const bool has_axes = args.axes.data != nullptr;
+  if (has_axes) {
+    contract.expect("positions", args.positions, {&T, &A}, DType::kI32)
+        .expect("axes", args.axes, {&half}, DType::kI32);
+  } else {
+    contract.expect("positions", args.positions, {&T}, DType::kI32);
+  }
   if (args.inverse_frequencies.shape.rank() == 2) {
     contract.expect("inverse_frequencies", args.inverse_frequencies, {&two, &half}, DType::kF32);
   } else {
@@ -31,6 +60,7 @@ Status rope(Context& context, const RopeArgs& args) {
         fmt::format("rope: heads of {} channels, {} rotated pairs from channel {}, rows of {}",
                     D.value(), half.value(), args.first_channel, W.value()));
   }
+  if (has_axes) HEDDLE_RETURN_IF_ERROR(check_axes(context, args));
   return HEDDLE_DISPATCH_DEVICE(context, rope, args);
 }
 
@@ -108,6 +138,18 @@ Status infer_rope_channels(std::span<const TensorMeta> inputs, const Attrs& attr
                      outputs);
 }
 
+Status infer_rope_axes(std::span<const TensorMeta> inputs, const Attrs& attrs,
+                       std::vector<TensorMeta>& outputs) {
+  const TensorMeta &positions = inputs[1], &frequencies = inputs[2], &axes = inputs[3];
+  if (positions.rank != 2 || !positions[1].is_fixed() || frequencies.rank != 1 ||
+      !(axes == TensorMeta(DType::kI32, {frequencies[0]}))) {
+    return invalid_argument(
+        fmt::format("rope_axes takes int32[T, A], [R/2] and int32[R/2], got {}, {} and {}",
+                    positions.to_string(), frequencies.to_string(), axes.to_string()));
+  }
+  return infer_heads(inputs[0], {positions.dtype, {positions[0]}}, frequencies, attrs, 0, outputs);
+}
+
 Status infer_qk_norm_rope(std::span<const TensorMeta> inputs, const Attrs& attrs,
                           std::vector<TensorMeta>& outputs) {
   if (inputs[1].rank != 1 || inputs[1][0].offset != attrs.integer("head_dim")) {
@@ -128,6 +170,17 @@ Status launch_rope_channels(Context& context, const LaunchArgs& args) {
                         .first_channel = args.attrs.integer("first_channel"),
                         .interleaved = args.attrs.integer("interleaved") != 0,
                         .factor = static_cast<float>(args.attrs.real("factor"))});
+}
+
+Status launch_rope_axes(Context& context, const LaunchArgs& args) {
+  return rope(context, {.x = args.inputs[0],
+                        .norm_weight = {},
+                        .positions = args.inputs[1],
+                        .inverse_frequencies = args.inputs[2],
+                        .y = args.outputs[0],
+                        .head_dim = args.attrs.integer("head_dim"),
+                        .factor = static_cast<float>(args.attrs.real("factor")),
+                        .axes = args.inputs[3]});
 }
 
 Status launch_rope(Context& context, const LaunchArgs& args) {
@@ -157,6 +210,7 @@ std::span<const OpDef> rope_ops() {
        .num_inputs = 3,
        .infer = infer_rope_channels,
        .launch = launch_rope_channels},
+      {.name = "rope_axes", .num_inputs = 4, .infer = infer_rope_axes, .launch = launch_rope_axes},
       {.name = "position_scale",
        .num_inputs = 1,
        .infer = infer_position_scale,

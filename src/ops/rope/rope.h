@@ -9,6 +9,12 @@
 // With two tables, the rows whose position has the bit kLongRope are rotated by the second table.
 // With one table the bit is ignored.
 //
+// With axes, a row has a position on each of several axes, and each pair turns by its own axis:
+//     angle_i = f[i] * position[axes[i]]
+// The patches of a picture have a row and a column (2-D), tokens of models that see pictures a
+// time, a row and a column (Wang et al., arXiv:2409.12191). Where all axes agree the
+// bits are those of one position.
+//
 // With a weight [D], each head is RMS-normalised first (query and key norm of the Qwen3 families).
 #pragma once
 
@@ -29,14 +35,16 @@ inline constexpr int32_t kLongRope = 1 << 30;
 struct RopeArgs {
   TensorView x;                    // [T, N*D] activations(context)
   TensorView norm_weight;          // [D] f32, or without memory
-  TensorView positions;            // [T] i32, >= 0, with or without the bit kLongRope
-  TensorView inverse_frequencies;  // [R/2] or [2, R/2] f32
+  TensorView positions;            // [T] i32, >= 0, with or without the bit kLongRope; with axes
+                                   // [T, A], A of at most kMaxAxes
+  TensorView inverse_frequencies;  // [R/2] or [2, R/2] f32; with axes [R/2]
   MutableTensorView y;             // [T, N*D] as x; may be x itself
   int64_t head_dim = 0;            // D
   int64_t first_channel = 0;       // first rotated channel of a head
   bool interleaved = false;
   float factor = 1.0f;    // multiplies sine and cosine (yarn)
   float epsilon = 1e-6f;  // epsilon of the norm
+  TensorView axes = {};   // [R/2] i32, each below A; or without memory
 
   [[nodiscard]] int64_t num_pairs() const {  // R/2, for R rotated channels
     return inverse_frequencies.shape[inverse_frequencies.shape.rank() - 1];
@@ -46,7 +54,7 @@ struct RopeArgs {
 // Angles are products in fp32, as the reference models form them; sine and cosine are taken once
 // per row. Computed in fp32, the norm included, and rounded once. Rows are independent. Allocates
 // nothing; R/2 is at most 256. Error: kInvalidArgument, naming the tensor and the dimension that
-// disagree.
+// disagree; kUnimplemented with axes on CUDA.
 Status rope(Context& context, const RopeArgs& args);
 Status rope_cpu(CpuContext& context, const RopeArgs& args);    // args already checked
 Status rope_cuda(CudaContext& context, const RopeArgs& args);  // args already checked
@@ -66,6 +74,7 @@ Status position_scale_cpu(CpuContext& context, const PositionScaleArgs& args);  
 Status position_scale_cuda(CudaContext& context, const PositionScaleArgs& args);  // args checked
 
 inline constexpr int64_t kMaxRotaryPairs = 256;
+inline constexpr int64_t kMaxAxes = 8;
 
 // Arguments of a node "rope" or "qk_norm_rope".
 RopeArgs rope_args(const LaunchArgs& args);

@@ -23,26 +23,36 @@ struct RopeLoad {
   bool has_norm = false;
   int64_t first_channel = 0;
   bool interleaved = false;
+  int64_t num_axes = 0;  // 0: one position a row
 };
 
-// Qwen3-Next's heads, Llama's, and the queries of DeepSeek-V2.
+// Qwen3-Next's heads, Llama's, those of patches and of a text with pictures, and the queries of
+// DeepSeek-V2.
 constexpr RopeLoad kLoads[] = {
     {.name = "qk_norm_rope", .D = 128, .R = 32, .has_norm = true},
     {.name = "qk_norm_rope", .D = 256, .R = 64, .has_norm = true},
     {.name = "rope", .D = 64, .R = 64},
     {.name = "rope", .D = 128, .R = 128},
+    {.name = "rope_axes", .D = 72, .R = 72, .num_axes = 2},
+    {.name = "rope_axes", .D = 128, .R = 128, .num_axes = 3},
     {.name = "rope_channels", .D = 192, .R = 64, .first_channel = 128, .interleaved = true}};
 
 struct RopeData {
   RopeData(int64_t T, const RopeLoad& load)
       : x({T, kHeads * load.D}, DType::kF32),
-        positions({T}, DType::kI32),
+        positions(load.num_axes == 0 ? Shape{T} : Shape{T, load.num_axes}, DType::kI32),
         frequencies({load.R / 2}, DType::kF32),
         y({T, kHeads * load.D}, DType::kF32) {
     if (load.has_norm) weight = Tensor({load.D}, DType::kF32);
     // Angles as in the middle of a text: a sine of zero would be had for less.
     const auto position = positions.span<int32_t>();
     std::iota(position.begin(), position.end(), 4096);
+    if (load.num_axes > 0) {
+      axes = Tensor({load.R / 2}, DType::kI32);
+      int64_t pair = 0;
+      for (int32_t& axis : axes.span<int32_t>())
+        axis = static_cast<int32_t>(pair++ % load.num_axes);
+    }
     float exponent = 0;
     for (float& frequency : frequencies.span<float>()) {
       frequency = std::pow(10000.0f, exponent);
@@ -50,7 +60,7 @@ struct RopeData {
     }
   }
 
-  Tensor x, weight, positions, frequencies, y;
+  Tensor x, weight, positions, frequencies, y, axes;
 };
 
 OpBenchmark rope_benchmark(CpuContext& context, int64_t T, const RopeLoad& load) {
@@ -75,7 +85,8 @@ OpBenchmark rope_benchmark(CpuContext& context, int64_t T, const RopeLoad& load)
                                              .y = tensors.y.view(),
                                              .head_dim = load.D,
                                              .first_channel = load.first_channel,
-                                             .interleaved = load.interleaved});
+                                             .interleaved = load.interleaved,
+                                             .axes = tensors.axes.view()});
         HEDDLE_CHECK(status.ok());
       }};
 }

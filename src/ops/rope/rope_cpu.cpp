@@ -59,14 +59,16 @@ void RopeRows(const RopeArgs& args, int64_t begin, int64_t end) {
   const int64_t half = args.num_pairs();
   const bool has_two = args.inverse_frequencies.shape.rank() == 2;
   const int64_t first = args.first_channel;
-  const auto* positions = args.positions.as<int32_t>();
+  const auto* axes = args.axes.as<int32_t>();  // null: there is one axis
   std::array<float, kMaxRotaryPairs> cosines;
   std::array<float, kMaxRotaryPairs> sines;
   for (int64_t t = begin; t < end; ++t) {
-    const bool is_long = has_two && (positions[t] & kLongRope) != 0;
+    const auto* positions = args.positions.row<int32_t>(t);
+    const bool is_long = has_two && (*positions & kLongRope) != 0;
     const auto* frequencies = args.inverse_frequencies.as<float>() + (is_long ? half : 0);
-    const auto position = static_cast<float>(positions[t] & ~kLongRope);
     for (int64_t i = 0; i < half; ++i) {
+      const auto position =
+          static_cast<float>(positions[axes == nullptr ? 0 : axes[i]] & ~kLongRope);
       const float angle = frequencies[i] * position;
       cosines[static_cast<size_t>(i)] = std::cos(angle) * args.factor;
       sines[static_cast<size_t>(i)] = std::sin(angle) * args.factor;

@@ -174,6 +174,65 @@ TEST_P(RopeTest, NormalisesEachHeadFirstWhenItHasAWeight) {
   }
 }
 
+// Rows and columns of patches, and the three positions of a text with pictures: sections that stand
+// side by side and such that alternate, of vectors that are full and not.
+TEST_P(RopeTest, TurnsEachPairByItsAxis) {
+  if (on_cuda()) GTEST_SKIP() << "there is no CUDA kernel";
+
+  struct Case {
+    int64_t num_heads, D;
+    size_t num_axes;
+    std::vector<int32_t> axes;
+  };
+
+  for (const auto& [num_heads, D, num_axes, axes] :
+       {Case{3, 24, 2, {0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1}}, Case{2, 16, 3, {0, 1, 2, 0, 1, 2}},
+        Case{1, 72, 2, std::vector<int32_t>(36, 1)}, Case{2, 40, 8, {7, 0, 3}}}) {
+    SCOPED_TRACE(fmt::format("D = {}, {} axes", D, num_axes));
+    const auto half = std::ssize(axes);
+    Tensor positions({5, static_cast<int64_t>(num_axes)}, DType::kI32),
+        axis_of({half}, DType::kI32);
+    for (size_t i = 0; i < positions.span<int32_t>().size(); ++i) {
+      positions.span<int32_t>()[i] = static_cast<int32_t>(i * 7919 % 331);
+    }
+    std::ranges::copy(axes, axis_of.span<int32_t>().begin());
+    const Tensor x = random_tensor({5, num_heads * D}, DType::kF32, 1);
+    const Tensor frequencies = frequencies_of(half, 10000);
+    Tensor y({5, num_heads * D}, DType::kF32);
+    testing::poison(y);
+    RopeArgs args{.x = x.view(),
+                  .norm_weight = {},
+                  .positions = positions.view(),
+                  .inverse_frequencies = frequencies.view(),
+                  .y = y.view(),
+                  .head_dim = D,
+                  .factor = 1.25f,
+                  .axes = axis_of.view()};
+    ASSERT_TRUE(rope(context(), args).ok());
+    EXPECT_LT(
+        relative_error(
+            y.view(), rope_reference(to_doubles(x.view()), positions.span<int32_t>(),
+                                     frequencies.span<float>(), D, 1.25, 0, false, axes, num_axes)),
+        kTolerance);
+    // One position on all axes turns as that position does, bit for bit.
+    for (size_t i = 0; i < positions.span<int32_t>().size(); ++i) {
+      positions.span<int32_t>()[i] = positions_.span<int32_t>()[i / num_axes];
+    }
+    ASSERT_TRUE(rope(context(), args).ok());
+    Tensor plain({5, num_heads * D}, DType::kF32);
+    args.positions = positions_.view();
+    args.axes = {};
+    args.y = plain.view();
+    ASSERT_TRUE(rope(context(), args).ok());
+    EXPECT_TRUE(testing::same_bits(y.view(), plain.view()));
+    axis_of.span<int32_t>()[1] = static_cast<int32_t>(num_axes);
+    args.positions = positions.view();
+    args.axes = axis_of.view();
+    EXPECT_EQ(rope(context(), args).message(),
+              fmt::format("rope: pair 1 turns by axis {} of {}", num_axes, num_axes));
+  }
+}
+
 TEST_P(RopeTest, GivesARowTheSameBitsInEveryBatch) {
   const Tensor x = random_tensor({5, 2 * 40}, DType::kF32, 6);
   const DeviceTensor x_here = upload(x), frequencies = upload(frequencies_of(10, 10000));
