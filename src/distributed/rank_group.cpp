@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "distributed/rank_group.h"
+
+#include <string>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "core/check.h"
+
+namespace heddle::distributed {
+
+RankGroup::RankGroup(int64_t size, std::chrono::milliseconds deadline)
+    : deadline_(deadline),
+      num_steps_(static_cast<size_t>(size), 0),
+      shown_(static_cast<size_t>(size)) {
+  HEDDLE_CHECK(size >= 1);
+}
+
+void RankGroup::abort(const Status& cause) {
+  HEDDLE_CHECK(!cause.ok());
+  const MutexLock lock(mutex_);
+  end(cause);
+}
+
+Status RankGroup::status() const {
+  const MutexLock lock(mutex_);
+  return failure_;
+}
+
+int64_t RankGroup::num_begun(int64_t rank) const {
+  const MutexLock lock(mutex_);
+  return (num_steps_[static_cast<size_t>(rank)] + 1) / 2;
+}
+
+void RankGroup::end(const Status& cause) {
+  if (!failure_.ok()) return;
+  failure_ = cause;
+  all_here_.notify_all();
+}
+
+Status RankGroup::arrive(int64_t rank, const Shown& shown) {
+  const MutexLock lock(mutex_);
+  if (!failure_.ok()) return failure_;
+  shown_[static_cast<size_t>(rank)] = shown;
+  return wait_for_all(rank);
+}
+
+Status RankGroup::leave(int64_t rank) {
+  const MutexLock lock(mutex_);
+  if (!failure_.ok()) return failure_;
+  return wait_for_all(rank);
+}
+
+// Rank `rank` is at the next point where all meet: before it reads what the others show, or behind
+// that.
+Status RankGroup::wait_for_all(int64_t rank) {
+  ++num_steps_[static_cast<size_t>(rank)];
+  const int64_t meeting = num_met_;
+  if (++num_here_ == size()) {
+    const bool before_reading = meeting % 2 == 0;
+    if (const Status alike = check_alike(); before_reading && !alike.ok()) {
+      end(alike);
+      return failure_;
+    }
+    num_here_ = 0;
+    ++num_met_;
+    all_here_.notify_all();
+    return {};
+  }
+  const auto is_over = [&]()
+                           HEDDLE_REQUIRES(mutex_) { return num_met_ > meeting || !failure_.ok(); };
+  if (deadline_.count() == 0) {
+    all_here_.wait(mutex_, is_over);
+  } else if (!all_here_.wait_for(mutex_, deadline_, is_over)) {
+    std::string missing;
+    for (size_t other = 0; other < num_steps_.size(); ++other) {
+      if (num_steps_[other] > meeting) continue;
+      missing += fmt::format("{}{}", missing.empty() ? "" : ", ", other);
+    }
+    end(device_lost(fmt::format("rank {} waited {} ms at collective {} ({}) for rank {}", rank,
+                                deadline_.count(), meeting / 2,
+                                shown_[static_cast<size_t>(rank)].op, missing)));
+  }
+  // A rank that was here when all were may go on, even if the group has ended since: its numbers
+  // are whole. Its next call returns the error.
+  return num_met_ > meeting ? ok_status() : failure_;
+}
+
+Status RankGroup::check_alike() const {
+  const Shown& first = shown_.front();
+  for (size_t rank = 1; rank < shown_.size(); ++rank) {
+    const Shown& other = shown_[rank];
+    const bool is_same = std::string_view(first.op) == other.op &&
+                         first.tensor.dtype == other.tensor.dtype &&
+                         first.tensor.shape.rank() == other.tensor.shape.rank() &&
+                         first.tensor.shape[0] == other.tensor.shape[0];
+    if (is_same) continue;
+    return internal_error(fmt::format(
+        "ranks are in different collectives: rank 0 in {} with {}, rank {} in {} with {}", first.op,
+        first.tensor.shape.to_string(), rank, other.op, other.tensor.shape.to_string()));
+  }
+  return {};
+}
+
+}  // namespace heddle::distributed
