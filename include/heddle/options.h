@@ -288,6 +288,11 @@ struct EngineOptions {
 
   int32_t num_threads = 0;  // compute threads of the CPU; 0: the machine's physical cores
 
+  int32_t num_ranks = 1;  // ranks that share the model, and the threads: on the CPU only, without a
+                          // network that drafts
+  // A rank that waits longer for another one in a step ends the engine; 0: never.
+  double collective_timeout_seconds = 20;
+
   int64_t context_length = 0;  // most tokens of a sequence; 0: the model's limit
   int32_t max_running_requests =
       0;  // sequences in one step; 0: as many as the pools allow, at most 64, on a GPU 256

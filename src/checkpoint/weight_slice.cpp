@@ -70,6 +70,10 @@ std::vector<CutPart> whole_dimension(const Shape& shape, int dimension, PartCut 
 
 }  // namespace
 
+CutRange own_range(const CutPart& part, const Rank& rank) {
+  return ranges_of_rank({part}, rank.index, rank.ranks.count).value().front();
+}
+
 int64_t WeightShare::size() const {
   int64_t sum = 0;
   for (const CutRange& range : ranges) sum += range.count;

@@ -32,6 +32,18 @@ struct Ranks {
   bool exact = false;
 };
 
+// One of them.
+struct Rank {
+  int64_t index = 0;
+  Ranks ranks = {};
+
+  [[nodiscard]] bool is_alone() const { return ranks.count == 1; }
+};
+
+// The rows, columns or heads of one part of a weight that the rank has. The ranks divide the part
+// (checked).
+[[nodiscard]] CutRange own_range(const CutPart& part, const Rank& rank);
+
 // The ranges of one dimension of a weight that a rank has, in its order.
 struct WeightShare {
   int dimension = 0;

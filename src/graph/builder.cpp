@@ -188,6 +188,12 @@ std::vector<Value> GraphBuilder::split(Value x, const std::vector<int64_t>& widt
 
 Value GraphBuilder::concat(Value a, Value b) { return apply1("concat", {a, b}); }
 
+Value GraphBuilder::gather_columns(Value x, const checkpoint::CutPart& part) {
+  const int64_t each = checkpoint::own_range(part, {.ranks = rank_.ranks}).count;
+  return apply1("gather_columns", {x},
+                {{"width", static_cast<double>(part.size)}, {"each", static_cast<double>(each)}});
+}
+
 Value GraphBuilder::logit_rows(Value x) { return apply1("logit_rows", {x}); }
 
 void GraphBuilder::output(Value value, std::string name) {

@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/weight_slice.h"
 #include "graph/graph.h"
 #include "ops/registry.h"
 
@@ -32,11 +33,14 @@ using WeightLookup = std::function<const TensorView*(std::string_view name)>;
 
 class GraphBuilder {
  public:
+  // `rank`: whose part of the model it is; the weights are its slices.
   GraphBuilder(const ops::OpRegistry& registry, WeightLookup weights,
-               DType activations = DType::kF32)
-      : registry_(registry), weights_(std::move(weights)), activations_(activations) {}
+               DType activations = DType::kF32, const checkpoint::Rank& rank = {})
+      : registry_(registry), weights_(std::move(weights)), activations_(activations), rank_(rank) {}
 
   [[nodiscard]] DType activations() const { return activations_; }
+
+  [[nodiscard]] const checkpoint::Rank& rank() const { return rank_; }
 
   // Inputs and weights.
   Value input(std::string name, const ops::TensorMeta& meta);
@@ -77,6 +81,8 @@ class GraphBuilder {
   // Column ranges of x, left to right; no copy.
   std::vector<Value> split(Value x, const std::vector<int64_t>& widths);
   Value concat(Value a, Value b);
+  // [T, N] on every rank, from the columns [T, n] that each has; `part`: how ranks share all N.
+  Value gather_columns(Value x, const checkpoint::CutPart& part);
   // The rows whose logits are wanted: [T, H] -> [R, H].
   Value logit_rows(Value x);
 
@@ -97,6 +103,7 @@ class GraphBuilder {
   const ops::OpRegistry& registry_;
   WeightLookup weights_;
   DType activations_;
+  checkpoint::Rank rank_;
   Graph graph_;
   std::map<std::string, Value, std::less<>> constants_;
   std::string scope_;

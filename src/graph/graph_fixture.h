@@ -44,8 +44,8 @@ inline int64_t workspace_like_input(std::span<const ops::TensorMeta> inputs, con
   return inputs[0].bytes_at(largest);
 }
 
-// "mixer": a split that reads the context and writes state; "copy_dense": cannot take strided rows;
-// "increment": changes its input in place; "scratchy": needs a workspace.
+// "mixer": a split that reads the context and writes state; "meet": a collective; "copy_dense":
+// cannot take strided rows; "increment": changes its input in place; "scratchy": needs a workspace.
 inline const ops::OpRegistry& registry() {
   static constexpr ops::OpDef::Alias kInPlace[] = {{.output = 0, .input = 0, .mutates = true}};
   static const ops::OpDef kOps[] = {
@@ -54,6 +54,11 @@ inline const ops::OpRegistry& registry() {
        .num_inputs = 1,
        .infer = infer_same_shape,
        .launch = launch_mixer},
+      {.name = "meet",
+       .effects = ops::kCollective,
+       .num_inputs = 1,
+       .infer = infer_same_shape,
+       .launch = launch_copy},
       {.name = "copy_dense",
        .num_inputs = 1,
        .takes_strided_rows = false,

@@ -275,7 +275,7 @@ Graph remove_dead_code(Graph graph) {
   std::vector<bool> keep(graph.nodes.size(), false);
   for (size_t i = graph.nodes.size(); i-- > 0;) {
     const Node& node = graph.nodes[i];
-    keep[i] = (node.op->effects & ops::kWritesState) != 0 ||
+    keep[i] = (node.op->effects & (ops::kWritesState | ops::kCollective)) != 0 ||
               std::ranges::any_of(node.outputs, [&](Value value) { return needed[value.id]; });
     if (!keep[i]) continue;
     for (const Value input : node.inputs) needed[input.id] = true;

@@ -17,8 +17,8 @@ namespace heddle::graph {
 // not read again. Run before and after every other pass. Error: kInvalidArgument, naming the node.
 Status verify(const Graph& graph);
 
-// Drops nodes whose results no node reads. Nodes that write KV pages or recurrent state stay, and
-// with them everything they read.
+// Drops nodes whose results no node reads. Nodes that write KV pages or recurrent state stay,
+// as do those in which all ranks take part, and with them everything they read.
 Graph remove_dead_code(Graph graph);
 
 // Replaces pairs of ops by one that touches memory once. A pattern is data: the first op, the op

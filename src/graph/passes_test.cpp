@@ -21,14 +21,15 @@ using testing::TestBuilder;
 
 Graph finish(TestBuilder& g) { return std::move(g.finish()).value(); }
 
-TEST(DeadCode, DropsUnreadNodesAndKeepsWritesOfState) {
+TEST(DeadCode, DropsUnreadNodesAndKeepsWritesOfStateAndCollectives) {
   TestBuilder g;
   const Value x = g.x();
   g.sigmoid(g.add(x, x));             // dead
   g.apply1("mixer", {g.sigmoid(x)});  // writes state: lives, and so does what it reads
+  g.apply1("meet", {g.add(x, x)});    // other ranks wait for it: the same
   g.output(g.mul(x, x), "y");
   const Graph graph = remove_dead_code(finish(g));
-  EXPECT_THAT(op_names(graph), ElementsAre("sigmoid", "mixer", "mul"));
+  EXPECT_THAT(op_names(graph), ElementsAre("sigmoid", "mixer", "add", "meet", "mul"));
   EXPECT_TRUE(verify(graph).ok());
 }
 

@@ -260,6 +260,12 @@ std::string dump(const Program& program) {
     text += fmt::format("input  {}: {}\n", graph.label(input), graph.info(input).meta.to_string());
   }
   for (const Value output : graph.outputs) text += fmt::format("output {}\n", graph.label(output));
+  int64_t num_collectives = 0;
+  for (const Node& node : graph.nodes) {
+    if ((node.op->effects & ops::kCollective) == 0) continue;
+    text += fmt::format("collective {}: {}{} of {}\n", num_collectives++, node.scope, node.op->name,
+                        graph.info(node.outputs[0]).meta.to_string());
+  }
   for (size_t s = 0; s < program.segments.size(); ++s) {
     const Segment& segment = program.segments[s];
     text += fmt::format("-- segment {}{}\n", s, segment.split ? " (split)" : "");

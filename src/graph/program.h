@@ -41,8 +41,9 @@ Result<Program> compile(Graph graph, const ops::OpRegistry& registry, const ops:
                         const CompileOptions& options);
 
 // The program as text, in a stable order: one node a line with shapes, live ranges, arena offsets,
-// and a rule where a segment ends. `heddle inspect --graph` prints it. A value that lies in the
-// rows of another one is shown by that value's columns: "%8[0:1024]".
+// and a rule where a segment ends, below the list of the collectives, which all ranks of a model
+// call in that order. `heddle inspect --graph` prints it. A value that lies in the rows of another
+// one is shown by that value's columns: "%8[0:1024]".
 std::string dump(const Program& program);
 
 // Sees the launches of Executor::launch().

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/weight_slice.h"
 #include "core/tensor.h"
 #include "ops/forward_context.h"
 
@@ -69,6 +70,8 @@ struct CacheLayer {
 };
 
 struct CacheNeeds {
+  checkpoint::Rank rank = {};  // whose needs these are
+
   std::vector<PageGroup> page_groups;
   std::vector<StateGroup> state_groups;
 

@@ -48,9 +48,16 @@ class Model {
   [[nodiscard]] virtual Result<DerivedWeights> derive_weights(
       const checkpoint::LoadedWeights& weights) const = 0;
 
-  [[nodiscard]] virtual CacheNeeds cache_needs() const = 0;
+  // Of one of the ranks that compute the model together.
+  [[nodiscard]] virtual CacheNeeds cache_needs(const checkpoint::Rank& rank) const = 0;
 
-  // Writes the forward pass; errors stay in the builder.
+  [[nodiscard]] CacheNeeds cache_needs() const { return cache_needs({}); }
+
+  // The first part that ranks do not share: "layers.0.mamba"; empty: there is none, and
+  // build() writes the pass of any rank.
+  [[nodiscard]] virtual std::string parts_of_one_rank() const = 0;
+
+  // Writes the forward pass of the builder's rank; errors stay in the builder.
   virtual ForwardOutputs build(graph::GraphBuilder& g, const ForwardInputs& inputs) const = 0;
 
   // The end of build() alone: rows [R, H] after the final norm -> logits [R, V] f32.

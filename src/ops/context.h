@@ -14,6 +14,10 @@ class CudaDevice;
 class CudaStream;
 }  // namespace heddle::device
 
+namespace heddle::distributed {
+class Communicator;
+}  // namespace heddle::distributed
+
 namespace heddle::ops {
 
 using device::DeviceKind;
@@ -32,6 +36,10 @@ struct Context {
   // Exact mode (docs/numerics.md): the bits of a row depend on neither the number of rows nor its
   // neighbours nor the chunking.
   bool exact;
+
+  // By which the ops of collective/ meet those of other ranks. It outlives the context. Null: the
+  // model is computed by one rank, whose graph has none of them.
+  const distributed::Communicator* ranks = nullptr;
 };
 
 // Instructions that matrix products may use beside the vectors of all kernels; exact mode uses none

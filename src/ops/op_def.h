@@ -86,7 +86,7 @@ struct TensorMeta {
   friend bool operator==(const TensorMeta&, const TensorMeta&) = default;
 };
 
-// The named numbers of a node: {"epsilon", 1e-6}, {"layer", 3}. At most ten; names are literals.
+// The named numbers of a node: {"epsilon", 1e-6}, {"layer", 3}. At most twelve; names are literals.
 class Attrs {
  public:
   struct Entry {
@@ -115,7 +115,7 @@ class Attrs {
   [[nodiscard]] std::span<const Entry> entries() const { return {entries_.data(), size_}; }
 
  private:
-  std::array<Entry, 10> entries_{};
+  std::array<Entry, 12> entries_{};
   size_t size_ = 0;
 };
 
@@ -131,6 +131,7 @@ enum Effect : uint32_t {
   kReadsContext = 1,  // reads the ForwardContext
   kWritesState = 2,   // writes KV pages or recurrent state: never dead code
   kSplit = 4,         // launches differ between batches: a captured program is split here
+  kCollective = 8,    // all ranks take part, in the same order: never dead code
 };
 
 // The rows that an op writes of outputs that have one for each row of the step.

@@ -21,6 +21,7 @@ const OpRegistry& builtin_ops() {
     OpRegistry registry;
     registry.add(adapter_ops());
     registry.add(attention_ops());
+    registry.add(collective_ops());
     registry.add(elementwise_ops());
     registry.add(embedding_ops());
     registry.add(weighted_rows_ops());

@@ -18,6 +18,7 @@
 //   absorb_query makes queries of latent rows of queries per head; expand_values makes values per
 //   head of what latent attention gives back.
 //
+//   collective:  all_reduce, all_reduce_bits {x}; gather_columns {x [T, n]} -> [T, width]  each
 //   elementwise: add, mul {a, b}; sigmoid, gelu, erf_gelu, squared_relu {x}; scale, softcap {x}
 //   factor;
 //                sigmoid_mul {x, gate}; silu_mul, gelu_mul, erf_gelu_mul {gate_up [T, 2I]};
@@ -58,6 +59,8 @@
 //                                          sum_epsilon (1e-20 where it is left out);
 //                                          nearness (only for a sparsemixer)
 //     routed_moe_corrected  {x, router_logits, w13, w2, correction}         the same
+//     first_expert (only for ranks): w13 and w2 are of the experts from there on, the others add
+//     nothing; with terms = 1 -> [T, top_k * H], the terms of the sum apart
 //     all but the second: geglu (1: GELU for SiLU), bounded_swiglu (a limit), squared_relu (1: w13
 //     is [E, I, H], without gates), or neither
 //
@@ -97,6 +100,7 @@ const OpRegistry& builtin_ops();
 
 std::span<const OpDef> adapter_ops();
 std::span<const OpDef> attention_ops();
+std::span<const OpDef> collective_ops();
 std::span<const OpDef> elementwise_ops();
 std::span<const OpDef> embedding_ops();
 std::span<const OpDef> weighted_rows_ops();

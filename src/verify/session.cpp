@@ -7,27 +7,31 @@ namespace heddle::verify {
 
 Result<Session> Session::create(runner::ForwardPass& pass, const Options& options) {
   const int64_t pages = (options.max_tokens + options.page_size - 1) / options.page_size;
-  HEDDLE_ASSIGN_OR_RETURN(
-      runner::Pools pools,
-      runner::Pools::create(pass.device(), pass.cache_needs(),
-                            {.sizes = {.num_pages = pages * options.num_sequences,
-                                       .page_size = options.page_size,
-                                       .num_state_slots = options.num_sequences},
-                             .kv_dtype = pass.kv_dtype(),
-                             .kv_scales = pass.kv_scales()}));
-  return Session(pass, options, std::move(pools), pages);
+  std::vector<Own> ranks;
+  for (int64_t rank = 0; rank < pass.num_ranks(); ++rank) {
+    runner::ForwardPass& own = pass.of_rank(rank);
+    HEDDLE_ASSIGN_OR_RETURN(
+        runner::Pools pools,
+        runner::Pools::create(own.device(), own.cache_needs(),
+                              {.sizes = {.num_pages = pages * options.num_sequences,
+                                         .page_size = options.page_size,
+                                         .num_state_slots = options.num_sequences},
+                               .kv_dtype = own.kv_dtype(),
+                               .kv_scales = own.kv_scales()}));
+    ranks.push_back({.pools = std::move(pools),
+                     .slots = request::BatchSlots(options.num_sequences, pages),
+                     .batch = runner::ForwardBatch({.max_tokens = pass.max_step_tokens(),
+                                                    .max_sequences = options.num_sequences,
+                                                    .max_pages_per_sequence = pages,
+                                                    .page_size = options.page_size})});
+  }
+  return Session(pass, options, std::move(ranks), pages);
 }
 
-Session::Session(runner::ForwardPass& pass, const Options& options, runner::Pools pools,
+Session::Session(runner::ForwardPass& pass, const Options& options, std::vector<Own> ranks,
                  int64_t pages_per_sequence)
     : pass_(&pass),
-      pools_(std::move(pools)),
-      slots_(std::make_unique<request::BatchSlots>(options.num_sequences, pages_per_sequence)),
-      batch_(std::make_unique<runner::ForwardBatch>(
-          runner::ForwardBatch::Sizes{.max_tokens = pass.max_step_tokens(),
-                                      .max_sequences = options.num_sequences,
-                                      .max_pages_per_sequence = pages_per_sequence,
-                                      .page_size = options.page_size})),
+      ranks_(std::move(ranks)),
       lengths_(static_cast<size_t>(options.num_sequences), 0),
       takes_long_rope_(static_cast<size_t>(options.num_sequences), false) {
   int32_t next_page = 1;
@@ -53,10 +57,14 @@ Status Session::step(std::span<const Feed> feeds, runner::LogitRows logit_rows) 
                                .state_slot = slot + 1,
                                .sample = true});
   }
-  HEDDLE_RETURN_IF_ERROR(pass_->device().make_current());
-  HEDDLE_RETURN_IF_ERROR(slots_->take(plan_));
-  HEDDLE_RETURN_IF_ERROR(batch_->build(plan_, *slots_, logit_rows));
-  HEDDLE_RETURN_IF_ERROR(pass_->run(batch_->ids(), batch_->positions(), batch_->context(pools_)));
+  const auto run_own = [this, logit_rows](runner::ForwardPass& pass, int64_t rank) -> Status {
+    Own& own = ranks_[static_cast<size_t>(rank)];
+    HEDDLE_RETURN_IF_ERROR(pass.device().make_current());
+    HEDDLE_RETURN_IF_ERROR(own.slots.take(plan_));
+    HEDDLE_RETURN_IF_ERROR(own.batch.build(plan_, own.slots, logit_rows));
+    return pass.run(own.batch.ids(), own.batch.positions(), own.batch.context(own.pools));
+  };
+  HEDDLE_RETURN_IF_ERROR(pass_->on_every_rank(run_own));
   for (const Feed& feed : feeds) {
     lengths_[static_cast<size_t>(feed.sequence)] += static_cast<int64_t>(feed.tokens.size());
   }
@@ -73,7 +81,12 @@ Status Session::reset(int64_t sequence) {
   takes_long_rope_[static_cast<size_t>(sequence)] = false;
   const request::Move fresh{.kind = request::MoveKind::kZero,
                             .to = static_cast<int32_t>(sequence + 1)};
-  return pools_.begin_step(pass_->stream(), pass_->context(), {&fresh, 1});
+  for (int64_t rank = 0; rank < pass_->num_ranks(); ++rank) {
+    runner::ForwardPass& pass = pass_->of_rank(rank);
+    HEDDLE_RETURN_IF_ERROR(ranks_[static_cast<size_t>(rank)].pools.begin_step(
+        pass.stream(), pass.context(), {&fresh, 1}));
+  }
+  return {};
 }
 
 }  // namespace heddle::verify

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Session: drives a ForwardPass without a scheduler: a fixed number of sequences with memory of
-// their own, any number of which get any number of tokens in a step. `heddle verify` and
-// the whole-model tests use it; the server schedules instead.
+// Session: drives a ForwardPass, or those of all its ranks, without a scheduler: a fixed number of
+// sequences with memory of their own, any number of which get any number of tokens in a step.
+// `heddle verify` and the whole-model tests use it; the server schedules instead.
 //
 // Threading: confined.
 #pragma once
@@ -49,13 +49,18 @@ class Session {
   [[nodiscard]] MutableTensorView logits() const { return pass_->logits(); }
 
  private:
-  Session(runner::ForwardPass& pass, const Options& options, runner::Pools pools,
+  // The memory of a rank, and its arrays for a step.
+  struct Own {
+    runner::Pools pools;
+    request::BatchSlots slots;
+    runner::ForwardBatch batch;
+  };
+
+  Session(runner::ForwardPass& pass, const Options& options, std::vector<Own> ranks,
           int64_t pages_per_sequence);
 
   runner::ForwardPass* pass_;
-  runner::Pools pools_;
-  std::unique_ptr<request::BatchSlots> slots_;
-  std::unique_ptr<runner::ForwardBatch> batch_;
+  std::vector<Own> ranks_;
   std::vector<std::vector<int32_t>> pages_;
   std::vector<int64_t> lengths_;
   std::vector<bool> takes_long_rope_;

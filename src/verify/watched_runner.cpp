@@ -38,30 +38,37 @@ Result<std::unique_ptr<WatchedRunner>> WatchedRunner::create(runner::ForwardPass
                                 .windows = std::move(windows),
                                 .flops = pass.prefill_flops(),
                                 .keeps_hidden = has_states};
-  HEDDLE_ASSIGN_OR_RETURN(
-      runner::Pools pools,
-      runner::Pools::create(pass.device(), needs,
-                            {.sizes = sizes,
-                             .kv_dtype = pass.kv_dtype(),
-                             .kv_scales = pass.kv_scales(),
-                             .hidden_width = has_states ? pass.config().hidden_size : int64_t{0},
-                             .hidden_dtype = pass.activations()}));
+  std::vector<runner::Pools> pools;
+  for (int64_t rank = 0; rank < pass.num_ranks(); ++rank) {
+    runner::ForwardPass& own = pass.of_rank(rank);
+    HEDDLE_ASSIGN_OR_RETURN(
+        runner::Pools made,
+        runner::Pools::create(own.device(), own.cache_needs(),
+                              {.sizes = sizes,
+                               .kv_dtype = own.kv_dtype(),
+                               .kv_scales = own.kv_scales(),
+                               .hidden_width = has_states ? own.config().hidden_size : int64_t{0},
+                               .hidden_dtype = own.activations()}));
+    pools.push_back(std::move(made));
+  }
   return std::unique_ptr<WatchedRunner>(
       new WatchedRunner(pass, std::move(pools), sizes, options.max_tokens, std::move(watch)));
 }
 
-WatchedRunner::WatchedRunner(runner::ForwardPass& pass, runner::Pools pools,
+WatchedRunner::WatchedRunner(runner::ForwardPass& pass, std::vector<runner::Pools> pools,
                              const runner::PoolSizes& sizes, int64_t max_tokens, Watch watch)
     : sizes_(sizes),
       limits_{.max_tokens = pass.max_step_tokens(),
               .short_rope_tokens = checkpoint::short_rope_tokens(pass.config().rope)},
-      executor_(pass, std::move(pools), sizes, limits_, max_tokens, runner::LogitRows::kAll),
+      executor_(pass, std::move(pools.front()), sizes, limits_, max_tokens,
+                runner::LogitRows::kAll),
+      others_(pass, std::move(pools), sizes, limits_, max_tokens, runner::LogitRows::kAll),
       watch_(std::move(watch)) {}
 
 Status WatchedRunner::submit(const request::BatchPlan& plan) {
   HEDDLE_CHECK_LT(outputs_.size(), static_cast<size_t>(runner::kMaxStepsInFlight));
   request::StepOutput output;
-  const Status status = executor_.run(plan, output);
+  const Status status = others_.run(executor_, plan, output);
   if (!status.ok()) {
     outputs_.emplace_back(status);
     return {};

@@ -11,9 +11,11 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "runner/program/forward_pass.h"
 #include "runner/runner.h"
+#include "runner/step/following_ranks.h"
 #include "runner/step/step_executor.h"
 
 namespace heddle::verify {
@@ -51,12 +53,14 @@ class WatchedRunner final : public runner::Runner {
   Result<request::StepOutput> wait() override;
 
  private:
-  WatchedRunner(runner::ForwardPass& pass, runner::Pools pools, const runner::PoolSizes& sizes,
-                int64_t max_tokens, Watch watch);
+  // `pools`: of every rank of the pass.
+  WatchedRunner(runner::ForwardPass& pass, std::vector<runner::Pools> pools,
+                const runner::PoolSizes& sizes, int64_t max_tokens, Watch watch);
 
   runner::PoolSizes sizes_;
   request::StepLimits limits_;
   runner::StepExecutor executor_;
+  runner::FollowingRanks others_;
   Watch watch_;
   // Outputs of steps that were submitted and not waited for.
   std::deque<Result<request::StepOutput>> outputs_;

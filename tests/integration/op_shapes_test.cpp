@@ -2,6 +2,7 @@
 // Every op in steps of random sizes: its launch does what its shape function says (WatchedStep),
 // and on a GPU gives what the CPU gives (CpuReference).
 #include <array>
+#include <chrono>
 #include <map>
 #include <memory>
 #include <optional>
@@ -18,6 +19,7 @@
 
 #include "checkpoint/checkpoint_fixture.h"
 #include "device/cpu_device.h"
+#include "distributed/rank_group.h"
 #include "graph/builder.h"
 #include "integration/cpu_reference.h"
 #include "integration/on_device.h"
@@ -402,7 +404,8 @@ graph::Program patch_program(const ops::Context& context) {
 }
 
 // Ops that no compiled model is left with, because fusion and copy elision replace them, and those
-// of vision towers. Adapters, which no model has by itself, run on the CPU only: null elsewhere.
+// of vision towers. On the CPU also those by which ranks meet, here one rank, and those of
+// adapters, which no model has by itself: null elsewhere.
 graph::Program plain_program(const ops::Context& context, DType dtype,
                              const SmallAdapters* adapters) {
   graph::GraphBuilder g(ops::builtin_ops(), [&](std::string_view name) {
@@ -433,6 +436,11 @@ graph::Program plain_program(const ops::Context& context, DType dtype,
       "patches",
       {dtype, {{.scale = kJoined, .symbol = ops::Symbol::kTokens}, ops::SymbolicDim::fixed(11)}});
   g.output(g.apply1("join_rows", {patches}, {{"count", static_cast<double>(kJoined)}}), "joined");
+  if (context.device == ops::DeviceKind::kCpu) {
+    g.output(g.apply1("all_reduce", {parts[0]}), "sum");
+    g.output(g.apply1("all_reduce_bits", {parts[1]}), "bits");
+    g.output(g.gather_columns(parts[0], {11}), "gathered");
+  }
   auto program = graph::compile(std::move(g.finish()).value(), ops::builtin_ops(), context,
                                 {.largest = {.tokens = kMaxStepTokens}, .fuse = false});
   EXPECT_TRUE(program.ok()) << program.status().to_string();
@@ -447,6 +455,10 @@ TEST_P(PlainOpShapes, AreWhatLaunchesFill) {
   const std::unique_ptr<ComputeDevice> compute = open_device(GetParam());
   ASSERT_NE(compute, nullptr);
   const auto cpu = ComputeDevice::open_cpu(2, /*exact=*/true).value();
+  const auto alone = std::make_shared<distributed::RankGroup>(1, std::chrono::milliseconds(0));
+  for (ComputeDevice* const device : {compute.get(), cpu.get()}) {
+    if (device->pool() != nullptr) device->join(alone, 0);
+  }
   const SmallAdapters adapters;
   const bool on_cpu = compute->shares_memory_with_host();
   const graph::Program program =

@@ -11,19 +11,20 @@ using graph::Value;
 
 Value KimiDeltaAttention::build(graph::GraphBuilder& g, Value x, const LayerInputs& /*inputs*/,
                                 const CacheLayer& cache) const {
-  const int64_t N = config_.num_key_heads;
+  const checkpoint::LinearAttentionConfig own = own_config(g.rank());
+  const int64_t N = own.num_key_heads;
   const int64_t D = config_.key_head_dim;
   const DType activations = g.activations();
   const std::vector<Value> in = linear_parts(
       g, x, "in_proj",
-      {{3 * width(), activations}, {N, DType::kF32}, {D, activations}, {D, activations}});
+      {{3 * own.key_width(), activations}, {N, DType::kF32}, {D, activations}, {D, activations}});
   if (in.size() != 4) return {};
   const Value a = linear(g, in[2], "f_b_proj", DType::kF32);
   const Value gate = linear(g, in[3], "g_b_proj");
   const Value o = delta_rule(g, in[0], a, in[1], cache);
   const Value y =
       g.apply1("sigmoid_gated_rms_norm", {o, gate, g.weight("norm")}, {{"epsilon", epsilon_}});
-  return linear(g, y, "o_proj");
+  return summed_linear(g, y, "o_proj", hidden_size_);
 }
 
 void KimiDeltaAttention::add_weights(std::vector<WeightSpec>& specs, const std::string& ours,

@@ -164,6 +164,8 @@ class EitherName final : public FeedForward {
     add_either(specs, std::move(as_mlp), std::move(as_moe));
   }
 
+  [[nodiscard]] bool serves_ranks() const override { return block_->serves_ranks(); }
+
   graph::Value build(graph::GraphBuilder& g, graph::Value x) const override {
     return block_->build(g, x);
   }

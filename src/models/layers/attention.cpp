@@ -103,14 +103,12 @@ Value Attention::rotated(graph::GraphBuilder& g, Value heads, std::string_view n
 Value Attention::build(graph::GraphBuilder& g, Value x, const LayerInputs& inputs,
                        const CacheLayer& cache) const {
   const int64_t D = options_.head_dim;
-  const std::vector<checkpoint::CutPart> parts = projections(options_);
-  std::vector<int64_t> widths;
-  for (const checkpoint::CutPart& part : parts) widths.push_back(part.size);
+  const std::vector<int64_t> widths = own_sizes(projections(options_), g.rank());
   const std::vector<Value> in = g.split(linear(g, x, "qkv_proj"), widths);
   if (in.size() != widths.size()) return {};
   Value q = rotated(g, in.front(), "q_norm", inputs);
   if (options_.scales_queries) q = g.mul(q, inputs.query_scale);
-  const ops::Attrs attrs{{"num_kv_heads", static_cast<double>(options_.num_kv_heads)},
+  const ops::Attrs attrs{{"num_kv_heads", static_cast<double>(own_kv_heads(g.rank()))},
                          {"head_dim", static_cast<double>(D)},
                          {"scale", options_.softmax_scale},
                          {"window", static_cast<double>(options_.window)},
@@ -125,13 +123,14 @@ Value Attention::build(graph::GraphBuilder& g, Value x, const LayerInputs& input
     o = options_.sinks ? g.apply1("paged_attention_sinks", {q, k, v, g.weight("sinks")}, attrs)
                        : g.apply1("paged_attention", {q, k, v}, attrs);
   }
-  return linear(g, options_.output_gate == OutputGate::kNone ? o : g.mul(o, g.sigmoid(in[1])),
-                "o_proj");
+  return summed_linear(g,
+                       options_.output_gate == OutputGate::kNone ? o : g.mul(o, g.sigmoid(in[1])),
+                       "o_proj", options_.hidden_size);
 }
 
 CacheLayer Attention::add_layer(CacheNeeds& needs) const {
   if (options_.reads_pages) return {.pages = *options_.reads_pages};
-  KvShape shape{.num_heads = options_.num_kv_heads, .head_dim = options_.head_dim};
+  KvShape shape{.num_heads = own_kv_heads(needs.rank), .head_dim = options_.head_dim};
   if (value_dim() != shape.head_dim) shape.value_dim = value_dim();
   return {.pages = needs.add_kv_layer(shape, options_.window)};
 }

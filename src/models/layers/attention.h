@@ -88,6 +88,9 @@ class Attention final : public Mixer {
 
   [[nodiscard]] std::string_view scope() const override { return "self_attn."; }
 
+  // Not where a norm reads the channels of all heads.
+  [[nodiscard]] bool serves_ranks() const override { return options_.qk_norm != QkNorm::kWhole; }
+
   void derive_weights(const checkpoint::LoadedWeights& weights, const std::string& ours,
                       DerivedWeights& derived) const override;
   void add_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
@@ -99,6 +102,12 @@ class Attention final : public Mixer {
  private:
   [[nodiscard]] int64_t value_dim() const {
     return options_.value_dim > 0 ? options_.value_dim : options_.head_dim;
+  }
+
+  // Heads of keys that a rank has.
+  [[nodiscard]] int64_t own_kv_heads(const checkpoint::Rank& rank) const {
+    return checkpoint::own_range({options_.num_kv_heads, 1, checkpoint::PartCut::kCopied}, rank)
+        .count;
   }
 
   // Normalises and rotates queries or keys [T, N * D].

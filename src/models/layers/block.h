@@ -59,7 +59,10 @@ class Mixer {
     (void)weights, (void)ours, (void)derived;
   }
 
-  // Adds the pages and the state that one such layer keeps, if any.
+  // Whether build() and add_layer() write the part of any rank.
+  [[nodiscard]] virtual bool serves_ranks() const { return false; }
+
+  // Adds the pages and the state that one such layer keeps, if any, on the rank of `needs`.
   virtual CacheLayer add_layer(CacheNeeds& needs) const = 0;
 
   // x [T, H] -> [T, H], within scope(). `cache` is what add_layer() returned.
@@ -70,6 +73,9 @@ class Mixer {
 class FeedForward {
  public:
   virtual ~FeedForward() = default;
+
+  // Whether build() writes the part of any rank.
+  [[nodiscard]] virtual bool serves_ranks() const { return false; }
 
   virtual void add_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
                            const std::string& hub) const = 0;

@@ -26,10 +26,8 @@ class Decoder final : public Model {
   Decoder(const ModelConfig& config, DecoderOptions options, std::vector<DecoderLayer> layers)
       : config_(config), options_(std::move(options)), layers_(std::move(layers)) {
     if (options_.rope_tables.empty()) options_.rope_tables = rope_tables_of(config_);
-    for (size_t i = 0; i < layers_.size(); ++i) {
-      cache_layers_.push_back(
-          add_layer_needs(needs_, layers_[i], options_.hub_prefix + layer_prefix(i)));
-    }
+    CacheNeeds needs;
+    for (size_t i = 0; i < layers_.size(); ++i) cache_layers_.push_back(add_needs(needs, i));
   }
 
   [[nodiscard]] std::vector<WeightSpec> weight_specs() const override {
@@ -65,7 +63,23 @@ class Decoder final : public Model {
     return derived;
   }
 
-  [[nodiscard]] CacheNeeds cache_needs() const override { return needs_; }
+  using Model::cache_needs;
+
+  [[nodiscard]] CacheNeeds cache_needs(const checkpoint::Rank& rank) const override {
+    CacheNeeds needs{.rank = rank};
+    for (size_t i = 0; i < layers_.size(); ++i) (void)add_needs(needs, i);
+    return needs;
+  }
+
+  [[nodiscard]] std::string parts_of_one_rank() const override {
+    if (options_.shared_inputs != nullptr) return "what all layers read";
+    for (size_t i = 0; i < layers_.size(); ++i) {
+      const std::string_view branch = branch_of_one_rank(layers_[i]);
+      if (branch.empty()) continue;
+      return layer_prefix(i) + std::string(branch.substr(0, branch.size() - 1));
+    }
+    return {};
+  }
 
   ForwardOutputs build(graph::GraphBuilder& g, const ForwardInputs& inputs) const override {
     ForwardOutputs outputs;
@@ -90,8 +104,9 @@ class Decoder final : public Model {
   }
 
   Value build_head(graph::GraphBuilder& g, Value rows) const override {
+    const bool tied = config_.tie_word_embeddings;
     const Value logits = g.scale(
-        linear(g, rows, config_.tie_word_embeddings ? "embed_tokens" : "lm_head", DType::kF32),
+        vocabulary_linear(g, rows, tied ? "embed_tokens" : "lm_head", config_.vocab_size, tied),
         options_.logit_scale);
     if (options_.logit_softcap == 0) return logits;
     return g.apply1("softcap", {logits}, {{"factor", options_.logit_softcap}});
@@ -102,6 +117,10 @@ class Decoder final : public Model {
     return {.kind = options_.norm_kind,
             .epsilon = config_.rms_norm_eps,
             .offset = options_.norm_offset};
+  }
+
+  std::vector<CacheLayer> add_needs(CacheNeeds& needs, size_t layer) const {
+    return add_layer_needs(needs, layers_[layer], options_.hub_prefix + layer_prefix(layer));
   }
 
   [[nodiscard]] std::vector<WeightSpec> specs_of(const DecoderNames& names) const {
@@ -133,8 +152,8 @@ class Decoder final : public Model {
   ModelConfig config_;
   DecoderOptions options_;
   std::vector<DecoderLayer> layers_;
-  std::vector<std::vector<CacheLayer>> cache_layers_;  // by layer: those of its mixers
-  CacheNeeds needs_;
+  // By layer: those of its mixers. They are those of every rank.
+  std::vector<std::vector<CacheLayer>> cache_layers_;
 };
 
 }  // namespace

@@ -12,12 +12,19 @@ using checkpoint::Initial;
 using checkpoint::WeightDType;
 using graph::Value;
 
+checkpoint::LinearAttentionConfig DeltaRuleMixer::own_config(const checkpoint::Rank& rank) const {
+  checkpoint::LinearAttentionConfig own = config_;
+  own.num_key_heads = own_range(queries(), rank).count / config_.key_head_dim;
+  own.num_value_heads = own_range(values(), rank).count / config_.value_head_dim;
+  return own;
+}
+
 Value DeltaRuleMixer::delta_rule(graph::GraphBuilder& g, Value qkv, Value a, Value b,
                                  const CacheLayer& cache) const {
   const auto layer = static_cast<double>(cache.states);
   const Value mixed = g.apply1("causal_conv1d", {qkv, g.weight("conv")}, {{"layer", layer}});
   return g.apply1("gated_delta_rule", {mixed, a, b, g.weight("neg_exp_a_log"), g.weight("dt_bias")},
-                  {{"num_key_heads", static_cast<double>(config_.num_key_heads)},
+                  {{"num_key_heads", static_cast<double>(own_config(g.rank()).num_key_heads)},
                    {"key_dim", static_cast<double>(config_.key_head_dim)},
                    {"value_dim", static_cast<double>(config_.value_head_dim)},
                    {"beta_scale", config_.beta_scale},
@@ -62,12 +69,13 @@ void DeltaRuleMixer::derive_weights(const checkpoint::LoadedWeights& weights,
 }
 
 CacheLayer DeltaRuleMixer::add_layer(CacheNeeds& needs) const {
-  return {
-      .states = needs.add_state_layer(
-          {{.tensor = ops::StateTensor::kConv, .shape = {config_.conv_kernel - 1, conv_channels()}},
-           {.tensor = ops::StateTensor::kRecurrent,
-            .shape = {config_.num_value_heads, config_.value_head_dim, config_.key_head_dim},
-            .is_rounded = true}})};
+  const checkpoint::LinearAttentionConfig own = own_config(needs.rank);
+  const int64_t channels = 2 * own.key_width() + own.value_width();
+  return {.states = needs.add_state_layer(
+              {{.tensor = ops::StateTensor::kConv, .shape = {own.conv_kernel - 1, channels}},
+               {.tensor = ops::StateTensor::kRecurrent,
+                .shape = {own.num_value_heads, own.value_head_dim, own.key_head_dim},
+                .is_rounded = true}})};
 }
 
 }  // namespace heddle::models

@@ -26,6 +26,8 @@ class DeltaRuleMixer : public Mixer {
                  double epsilon)
       : config_(config), hidden_size_(hidden_size), epsilon_(epsilon) {}
 
+  [[nodiscard]] bool serves_ranks() const final { return true; }
+
   // "neg_exp_a_log" from "A_log".
   void derive_weights(const checkpoint::LoadedWeights& weights, const std::string& ours,
                       DerivedWeights& derived) const final;
@@ -33,7 +35,7 @@ class DeltaRuleMixer : public Mixer {
 
  protected:
   // Queries, keys and values before the convolution [T, conv_channels], a [T, Nv] or [T, Nk * Dk],
-  // b [T, Nv] -> o [T, Nv * Dv].
+  // b [T, Nv] -> o [T, Nv * Dv], all with the heads of the builder's rank.
   graph::Value delta_rule(graph::GraphBuilder& g, graph::Value qkv, graph::Value a, graph::Value b,
                           const CacheLayer& cache) const;
 
@@ -59,6 +61,9 @@ class DeltaRuleMixer : public Mixer {
   }
 
   [[nodiscard]] checkpoint::CutPart per_value_head() const { return {config_.num_value_heads}; }
+
+  // The same layer with the heads that a rank has.
+  [[nodiscard]] checkpoint::LinearAttentionConfig own_config(const checkpoint::Rank& rank) const;
 
   checkpoint::LinearAttentionConfig config_;
   int64_t hidden_size_;

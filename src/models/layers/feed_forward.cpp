@@ -149,7 +149,8 @@ Value SparseMoe::build(graph::GraphBuilder& g, Value x) const {
   const DType dtype = config_.router ? g.activations() : DType::kF32;
   std::vector<LinearPart> parts;
   if (has_shared()) {
-    parts.push_back({(config_.has_gates ? 2 : 1) * config_.shared_intermediate_size, dtype});
+    const int64_t own = checkpoint::own_range({config_.shared_intermediate_size}, g.rank()).count;
+    parts.push_back({(config_.has_gates ? 2 : 1) * own, dtype});
   }
   if (!config_.router) parts.push_back({config_.num_experts, dtype});
   if (has_gate()) parts.push_back({1, dtype});
@@ -160,12 +161,12 @@ Value SparseMoe::build(graph::GraphBuilder& g, Value x) const {
       config_.router ? linear(g, x, "router", DType::kF32) : entry[has_shared() ? 1 : 0];
   Value y = routed(g, config_.latent_size > 0 ? linear(g, x, "latent_in") : x, scores);
   if (config_.latent_size > 0) y = linear(g, y, "latent_out");
-  if (!has_shared()) return y;
-  Value shared =
-      linear(g, config_.has_gates ? g.silu_mul(entry[0]) : g.apply1("squared_relu", {entry[0]}),
-             "shared_down");
+  if (!has_shared()) return sum_over_ranks(g, y);
+  Value shared = linear_term(
+      g, config_.has_gates ? g.silu_mul(entry[0]) : g.apply1("squared_relu", {entry[0]}),
+      "shared_down", hidden_size_);
   if (has_gate()) shared = g.mul(shared, g.sigmoid(entry.back()));
-  return g.add(y, shared);
+  return sum_over_ranks(g, g.add(y, shared));
 }
 
 Value SparseMoe::routed(graph::GraphBuilder& g, Value x, Value scores) const {
@@ -215,15 +216,18 @@ void GatedMlp::add_weights(std::vector<WeightSpec>& specs, const std::string& ou
 Value GatedMlp::build(graph::GraphBuilder& g, Value x) const {
   Value gate_up = linear(g, x, "gate_up");
   if (options_.gate_scale != 1) {
-    const std::vector<Value> parts = g.split(gate_up, {intermediate_size_, intermediate_size_});
+    const int64_t own = checkpoint::own_range({intermediate_size_}, g.rank()).count;
+    const std::vector<Value> parts = g.split(gate_up, {own, own});
     if (parts.size() != 2) return {};
     gate_up = g.concat(g.scale(parts[0], options_.gate_scale), parts[1]);
   }
   if (options_.limit > 0) {
-    return linear(g, g.gated("bounded_silu_mul", gate_up, {{"limit", options_.limit}}), "down");
+    return summed_linear(g, g.gated("bounded_silu_mul", gate_up, {{"limit", options_.limit}}),
+                         "down", hidden_size_);
   }
   const bool is_silu = options_.activation == GatedActivation::kSilu;
-  return linear(g, is_silu ? g.silu_mul(gate_up) : g.gated("gelu_mul", gate_up), "down");
+  return summed_linear(g, is_silu ? g.silu_mul(gate_up) : g.gated("gelu_mul", gate_up), "down",
+                       hidden_size_);
 }
 
 void SquaredReluMlp::add_weights(std::vector<WeightSpec>& specs, const std::string& ours,
@@ -235,7 +239,7 @@ void SquaredReluMlp::add_weights(std::vector<WeightSpec>& specs, const std::stri
 }
 
 Value SquaredReluMlp::build(graph::GraphBuilder& g, Value x) const {
-  return linear(g, g.apply1("squared_relu", {linear(g, x, "up")}), "down");
+  return summed_linear(g, g.apply1("squared_relu", {linear(g, x, "up")}), "down", hidden_size_);
 }
 
 std::unique_ptr<const FeedForward> make_feed_forward(const checkpoint::ModelConfig& config,

@@ -40,6 +40,8 @@ class GatedMlp final : public FeedForward {
   GatedMlp(int64_t hidden_size, int64_t intermediate_size, const MlpOptions& options = {})
       : hidden_size_(hidden_size), intermediate_size_(intermediate_size), options_(options) {}
 
+  [[nodiscard]] bool serves_ranks() const override { return true; }
+
   void add_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
                    const std::string& hub) const override;
   graph::Value build(graph::GraphBuilder& g, graph::Value x) const override;
@@ -55,6 +57,8 @@ class SquaredReluMlp final : public FeedForward {
  public:
   SquaredReluMlp(int64_t hidden_size, int64_t intermediate_size, const MlpNames& names = {})
       : hidden_size_(hidden_size), intermediate_size_(intermediate_size), names_(names) {}
+
+  [[nodiscard]] bool serves_ranks() const override { return true; }
 
   void add_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
                    const std::string& hub) const override;
@@ -82,6 +86,8 @@ class SparseMoe final : public FeedForward {
   // `limit` bounds both factors of the routed experts' activation (Step 3.5); 0: neither.
   SparseMoe(int64_t hidden_size, const checkpoint::MoeConfig& config, double limit = 0)
       : hidden_size_(hidden_size), config_(config), limit_(limit) {}
+
+  [[nodiscard]] bool serves_ranks() const override { return true; }
 
   void add_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
                    const std::string& hub) const override;

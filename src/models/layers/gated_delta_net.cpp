@@ -10,20 +10,22 @@ using graph::Value;
 
 Value GatedDeltaNet::build(graph::GraphBuilder& g, Value x, const LayerInputs& /*inputs*/,
                            const CacheLayer& cache) const {
-  const int64_t Nv = config_.num_value_heads;
+  const checkpoint::LinearAttentionConfig own = own_config(g.rank());
+  const int64_t Nv = own.num_value_heads;
   const DType activations = g.activations();
-  const std::vector<Value> in = linear_parts(g, x, "in_proj",
-                                             {{conv_channels(), activations},
-                                              {config_.value_width(), activations},
-                                              {Nv, DType::kF32},
-                                              {Nv, DType::kF32}});
+  const std::vector<Value> in =
+      linear_parts(g, x, "in_proj",
+                   {{2 * own.key_width() + own.value_width(), activations},
+                    {own.value_width(), activations},
+                    {Nv, DType::kF32},
+                    {Nv, DType::kF32}});
   if (in.size() != 4) return {};
   const Value z = in[1];
   const Value b = in[2];
   const Value a = in[3];
   const Value o = delta_rule(g, in[0], a, b, cache);
   const Value y = g.apply1("gated_rms_norm", {o, z, g.weight("norm")}, {{"epsilon", epsilon_}});
-  return linear(g, y, "out_proj");
+  return summed_linear(g, y, "out_proj", hidden_size_);
 }
 
 checkpoint::WeightSpec GatedDeltaNet::joined_input(const std::string& ours,

@@ -64,7 +64,9 @@ Value LatentAttention::build(graph::GraphBuilder& g, Value x, const LayerInputs&
     return g.rope_channels(heads, inputs.positions, inputs.rope_tables.front(), head_dim,
                            head_dim - Dr, latent_.rope_interleave, rope_factor_);
   };
-  const std::vector<Value> in = g.split(linear(g, x, "in_proj"), {query_rows(), C, Dr});
+  const int64_t heads_here = checkpoint::own_range({num_heads_}, g.rank()).count;
+  const int64_t queries = latent_.q_lora_rank > 0 ? latent_.q_lora_rank : heads_here * (Dn + Dr);
+  const std::vector<Value> in = g.split(linear(g, x, "in_proj"), {queries, C, Dr});
   if (in.size() != 3) return {};
   Value q = in[0];
   if (latent_.q_lora_rank > 0) q = linear(g, g.rms_norm(q, "q_a_norm", kInnerEpsilon), "q_b_proj");
@@ -73,14 +75,15 @@ Value LatentAttention::build(graph::GraphBuilder& g, Value x, const LayerInputs&
   const Value c = g.rms_norm(in[1], "kv_a_norm", kInnerEpsilon);
   const Value k_pe = rotate(in[2], Dr);
 
-  const ops::Attrs heads{{"num_heads", static_cast<double>(num_heads_)},
+  const ops::Attrs heads{{"num_heads", static_cast<double>(heads_here)},
                          {"key_dim", static_cast<double>(Dn)}};
   const Value absorbed = head_products(g, "absorb_query", q, kProjection, heads);
   const Value o = g.apply1("latent_attention", {absorbed, g.concat(c, k_pe)},
                            {{"value_dim", static_cast<double>(C)},
                             {"scale", scale_},
                             {"layer", static_cast<double>(cache.pages)}});
-  return linear(g, head_products(g, "expand_values", o, kProjection, heads), "o_proj");
+  return summed_linear(g, head_products(g, "expand_values", o, kProjection, heads), "o_proj",
+                       hidden_size_);
 }
 
 void LatentAttention::derive_weights(const checkpoint::LoadedWeights& weights,

@@ -27,6 +27,8 @@ class LatentAttention final : public Mixer {
 
   [[nodiscard]] std::string_view scope() const override { return "self_attn."; }
 
+  [[nodiscard]] bool serves_ranks() const override { return true; }
+
   void add_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
                    const std::string& hub) const override;
   void derive_weights(const checkpoint::LoadedWeights& weights, const std::string& ours,

@@ -137,6 +137,17 @@ std::vector<CacheLayer> add_layer_needs(CacheNeeds& needs, const DecoderLayer& l
   return cache_layers;
 }
 
+std::string_view branch_of_one_rank(const DecoderLayer& layer) {
+  for (const ResidualBlock& block : layer.blocks) {
+    for (const Branch& branch : block.branches) {
+      const bool serves = branch.mixer != nullptr ? branch.mixer->serves_ranks()
+                                                  : branch.feed_forward->serves_ranks();
+      if (!serves) return branch.scope();
+    }
+  }
+  return {};
+}
+
 Value build_layer(graph::GraphBuilder& g, const DecoderLayer& layer, Value x,
                   const LayerInputs& inputs, std::span<const CacheLayer> cache_layers,
                   const NormForm& norms) {

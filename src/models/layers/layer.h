@@ -90,6 +90,9 @@ void derive_layer_weights(const checkpoint::LoadedWeights& weights, const Decode
 std::vector<CacheLayer> add_layer_needs(CacheNeeds& needs, const DecoderLayer& layer,
                                         const std::string& hub);
 
+// The scope of the first branch that serves one rank only: "self_attn."; empty: there is none.
+[[nodiscard]] std::string_view branch_of_one_rank(const DecoderLayer& layer);
+
 // x [T, H] -> x' [T, H], within the layer's scope. `cache_layers`: of add_layer_needs().
 graph::Value build_layer(graph::GraphBuilder& g, const DecoderLayer& layer, graph::Value x,
                          const LayerInputs& inputs, std::span<const CacheLayer> cache_layers,

@@ -93,10 +93,22 @@ WeightCut experts_cut(WeightCut within) {
   return {.kind = CutKind::kWholeExperts, .parts = std::move(within.parts), .within = within.kind};
 }
 
-WeightCut vocabulary_cut(int64_t vocab_size) {
+namespace {
+
+CutPart vocabulary_part(int64_t vocab_size) {
   constexpr int64_t kRowsTogether = 64;
-  return rows_cut({{vocab_size, kRowsTogether, checkpoint::PartCut::kRagged}});
+  const bool is_large = vocab_size >= kRowsTogether * kRowsTogether;
+  return {vocab_size, is_large ? kRowsTogether : 1, checkpoint::PartCut::kRagged};
 }
+
+// How ranks share the rows of a product in exact mode, where they cut no columns.
+CutPart output_part(int64_t out_features) {
+  return {out_features, 1, checkpoint::PartCut::kRagged};
+}
+
+}  // namespace
+
+WeightCut vocabulary_cut(int64_t vocab_size) { return rows_cut({vocabulary_part(vocab_size)}); }
 
 void add_either(std::vector<checkpoint::WeightSpec>& to, std::vector<checkpoint::WeightSpec> specs,
                 std::vector<checkpoint::WeightSpec> other) {
@@ -111,6 +123,50 @@ void add_either(std::vector<checkpoint::WeightSpec>& to, std::vector<checkpoint:
 graph::Value linear(graph::GraphBuilder& g, graph::Value x, std::string_view name,
                     std::optional<DType> dtype) {
   return product(g, x, name, std::nullopt, dtype.value_or(g.meta(x).dtype));
+}
+
+graph::Value linear_term(graph::GraphBuilder& g, graph::Value x, std::string_view name,
+                         int64_t out_features) {
+  const checkpoint::Rank& rank = g.rank();
+  if (rank.is_alone()) return linear(g, x, name);
+  const DType dtype = g.meta(x).dtype;
+  const std::string bias = std::string(name) + std::string(kBias);
+  if (!rank.ranks.exact) {
+    return rank.index == 0 ? linear(g, x, name) : g.linear(x, g.weight(name), {}, dtype);
+  }
+  const int64_t in_features = g.meta(x)[1].offset * rank.ranks.count;
+  const CutPart part = output_part(out_features);
+  const checkpoint::CutRange own = checkpoint::own_range(part, rank);
+  const graph::Value own_bias =
+      g.has_weight(bias) ? g.weight_rows(bias, own.first, own.count) : graph::Value{};
+  const graph::Value all = g.gather_columns(x, {in_features});
+  return g.gather_columns(g.linear(all, g.weight(name), own_bias, dtype), part);
+}
+
+graph::Value sum_over_ranks(graph::GraphBuilder& g, graph::Value term) {
+  const checkpoint::Rank& rank = g.rank();
+  return rank.is_alone() || rank.ranks.exact ? term : g.apply1("all_reduce", {term});
+}
+
+graph::Value summed_linear(graph::GraphBuilder& g, graph::Value x, std::string_view name,
+                           int64_t out_features) {
+  return sum_over_ranks(g, linear_term(g, x, name, out_features));
+}
+
+graph::Value vocabulary_linear(graph::GraphBuilder& g, graph::Value rows, std::string_view name,
+                               int64_t vocab_size, bool tied) {
+  const checkpoint::Rank& rank = g.rank();
+  if (rank.is_alone()) return linear(g, rows, name, DType::kF32);
+  const CutPart part = vocabulary_part(vocab_size);
+  const checkpoint::CutRange own = checkpoint::own_range(part, rank);
+  const auto own_rows = tied ? std::optional(Rows{own.first, own.count}) : std::nullopt;
+  return g.gather_columns(product(g, rows, name, own_rows, DType::kF32), part);
+}
+
+std::vector<int64_t> own_sizes(const std::vector<CutPart>& parts, const checkpoint::Rank& rank) {
+  std::vector<int64_t> sizes;
+  for (const CutPart& part : parts) sizes.push_back(checkpoint::own_range(part, rank).count);
+  return sizes;
 }
 
 std::vector<graph::Value> linear_parts(graph::GraphBuilder& g, graph::Value x,
@@ -152,7 +208,23 @@ graph::Value expert_products(graph::GraphBuilder& g, std::string_view op, graph:
                              const ops::Attrs& attrs) {
   std::vector<graph::Value> inputs{x, scores, g.weight("experts.w13"), g.weight("experts.w2")};
   inputs.insert(inputs.end(), more.begin(), more.end());
-  return g.apply1(op, std::move(inputs), attrs);
+  const checkpoint::Rank& rank = g.rank();
+  const int64_t num_experts = g.meta(scores)[1].offset;
+  if (rank.is_alone() || num_experts % rank.ranks.count != 0) {
+    return g.apply1(op, std::move(inputs), attrs);  // each rank has all of them
+  }
+  ops::Attrs own = attrs;
+  own.set("first_expert", static_cast<double>(num_experts / rank.ranks.count * rank.index));
+  if (!rank.ranks.exact) return g.apply1(op, std::move(inputs), own);
+  own.set("terms", 1);
+  const graph::Value terms = g.apply1("all_reduce_bits", {g.apply1(op, std::move(inputs), own)});
+  const std::vector<int64_t> widths(static_cast<size_t>(attrs.integer("top_k")),
+                                    g.meta(x)[1].offset);
+  graph::Value sum;
+  for (const graph::Value term : g.split(terms, widths)) {
+    sum = sum.valid() ? g.add(sum, term) : term;
+  }
+  return sum;
 }
 
 void add_norm_weight(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,

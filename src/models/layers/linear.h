@@ -48,6 +48,32 @@ void add_either(std::vector<checkpoint::WeightSpec>& to, std::vector<checkpoint:
 graph::Value linear(graph::GraphBuilder& g, graph::Value x, std::string_view name,
                     std::optional<DType> dtype = std::nullopt);
 
+// The functions below are of products that ranks share (checkpoint/weight_slice.h); for one rank
+// all of them are linear() or do nothing.
+
+// linear() of inputs that the ranks share, [T, K / R] of each. The result is a term of
+// sum_over_ranks(), which may follow later: behind the sum with other terms. The bias is in the
+// term of rank 0. In exact mode no sum crosses ranks: the result is whole, from rows of the weight
+// that are gathered. `out_features`: rows of the whole weight.
+graph::Value linear_term(graph::GraphBuilder& g, graph::Value x, std::string_view name,
+                         int64_t out_features);
+
+// The sum of the ranks' terms; in exact mode they are whole already.
+graph::Value sum_over_ranks(graph::GraphBuilder& g, graph::Value term);
+
+// Both.
+graph::Value summed_linear(graph::GraphBuilder& g, graph::Value x, std::string_view name,
+                           int64_t out_features);
+
+// Logits [R, V] fp32 of all tokens on every rank, from those of its rows of a table [V, H]. `tied`:
+// the rank has all rows of "name", and multiplies by its own.
+graph::Value vocabulary_linear(graph::GraphBuilder& g, graph::Value rows, std::string_view name,
+                               int64_t vocab_size, bool tied);
+
+// The sizes that a rank has of parts that are cut.
+[[nodiscard]] std::vector<int64_t> own_sizes(const std::vector<checkpoint::CutPart>& parts,
+                                             const checkpoint::Rank& rank);
+
 // Some columns of a product.
 struct LinearPart {
   int64_t width = 0;
@@ -65,7 +91,8 @@ graph::Value head_products(graph::GraphBuilder& g, std::string_view op, graph::V
                            std::string_view name, const ops::Attrs& attrs);
 
 // The products of the experts that a token chooses by `scores`, with "experts.w13" and
-// "experts.w2". `op`: one of ops/moe/routed_moe.h, which takes `more` after these.
+// "experts.w2". `op`: one of ops/moe/routed_moe.h, which takes `more` after these. A term of
+// sum_over_ranks(), as that of linear_term() is; in exact mode whole.
 graph::Value expert_products(graph::GraphBuilder& g, std::string_view op, graph::Value x,
                              graph::Value scores, const std::vector<graph::Value>& more,
                              const ops::Attrs& attrs);

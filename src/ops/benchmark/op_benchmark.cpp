@@ -36,6 +36,7 @@ namespace {
 constexpr BenchmarkFamily kFamilies[] = {
     {"adapter", adapter_benchmarks},
     {"attention", attention_benchmarks},
+    {"collective", collective_benchmarks},
     {"elementwise", elementwise_benchmarks},
     {"embedding", embedding_benchmarks},
     {"latent_projection", latent_projection_benchmarks},

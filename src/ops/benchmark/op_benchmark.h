@@ -52,6 +52,7 @@ std::vector<OpBenchmark> benchmarks_matching(CpuContext& context, std::string_vi
 // the first run on, while the list lives.
 std::vector<OpBenchmark> adapter_benchmarks(CpuContext& context);
 std::vector<OpBenchmark> attention_benchmarks(CpuContext& context);
+std::vector<OpBenchmark> collective_benchmarks(CpuContext& context);
 std::vector<OpBenchmark> elementwise_benchmarks(CpuContext& context);
 std::vector<OpBenchmark> embedding_benchmarks(CpuContext& context);
 std::vector<OpBenchmark> latent_projection_benchmarks(CpuContext& context);

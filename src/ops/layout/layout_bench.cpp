@@ -61,10 +61,10 @@ OpBenchmark layout_benchmark(CpuContext& context, LayoutLoad load) {
 
 // The latents in a projection of queries, latents and rotary keys; latents beside rotary keys.
 LayoutLoad columns_load(int64_t T) {
-  constexpr int64_t kWidth = 3648;
+  constexpr int64_t kAllColumns = 3648;
   return {.op = "columns",
-          .shape = fmt::format("T {}, 512 of {} columns", T, kWidth),
-          .inputs = {Shape{T, kWidth}},
+          .shape = fmt::format("T {}, 512 of {} columns", T, kAllColumns),
+          .inputs = {Shape{T, kAllColumns}},
           .output = Shape{T, 512},
           .attrs = {{"start", 3072.0}, {"width", 512.0}}};
 }

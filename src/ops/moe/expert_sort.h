@@ -13,6 +13,14 @@ struct ExpertOrder {
   int32_t* slot_row = nullptr;     // [T, A]: which row a token's slot became
 };
 
+// Makes ids of `count` experts from `first` on begin at 0; all others become `count`.
+inline void renumber_experts(int32_t* experts, int64_t num_slots, int64_t first, int64_t count) {
+  for (int64_t i = 0; i < num_slots; ++i) {
+    const int64_t own = experts[i] - first;
+    experts[i] = static_cast<int32_t>(own >= 0 && own < count ? own : count);
+  }
+}
+
 // `experts` [T, A] are ids in [0, E). Rows of one expert are in token order.
 inline void sort_by_expert(const int32_t* experts, int64_t T, int64_t A, int64_t E,
                            const ExpertOrder& order) {

@@ -42,15 +42,27 @@ bool are_few(const Context& context, const RoutedMoeArgs& args) {
 }  // namespace
 
 Status routed_moe(Context& context, const RoutedMoeArgs& args) {
-  Dim T{"T"}, H{"H"}, E{"E"}, I{"I"}, I2{"2I"};
+  Dim T{"T"}, H{"H"}, E{"E"}, I{"I"}, I2{"2I"}, own{"experts of the rank"}, terms{"A * H"};
+  Dim* const experts = args.own ? &own : &E;
   ShapeContract contract("routed_moe");
   contract.expect("x", args.x, {&T, &H}, activations(context))
       .expect("router_logits", args.router_logits, {&T, &E}, DType::kF32)
-      .expect("w13", args.w13, {&E, &I2, &H}, kWeights)
+      .expect("w13", args.w13, {experts, &I2, &H}, kWeights)
       .expect(
-          "w2", args.w2, {&E, &H, &I},
+          "w2", args.w2, {experts, &H, &I},
           args.w13.dtype == DType::kPacked ? kWeights : DTypeSet(args.w13.dtype) | DType::kPacked)
-      .expect("y", args.y, {&T, &H}, args.x.dtype);
+      .expect("y", args.y, {&T, args.own && args.own->in_terms ? &terms : &H}, args.x.dtype);
+  if (args.own) {
+    contract
+        .require(context.device == DeviceKind::kCpu, "own.first",
+                 static_cast<double>(args.own->first), "be given on the CPU alone")
+        .require(args.own->first >= 0 && args.own->first + own <= E, "own.first",
+                 static_cast<double>(args.own->first), "leave the rank's experts among all")
+        .require(!args.own->in_terms || terms == args.experts_per_token * H, "columns of y",
+                 static_cast<double>(terms.value()), "be A times those of x")
+        .require(args.w13_bias.data == nullptr && args.w2_bias.data == nullptr, "biases", 1,
+                 "be left out where ranks share the experts");
+  }
   if (args.w13_bias.data != nullptr) {
     contract.expect("w13_bias", args.w13_bias, {&E, &I2}, DType::kF32)
         .require(args.w13_bias.dense(), "w13_bias", 0, "be dense");
@@ -140,8 +152,11 @@ Status infer_routed_moe(std::span<const TensorMeta> inputs, const Attrs& attrs,
   const TensorMeta& w13 = inputs[2];
   const TensorMeta& w2 = inputs[3];
   const int64_t parts = rows_per_hidden(activation_of(attrs).form);
+  const std::optional<double> first = attrs.find("first_expert");
   const bool fits = x.rank == 2 && logits.rank == 2 && w13.rank == 3 && w2.rank == 3 &&
-                    logits[0] == x[0] && w13[0] == logits[1] && w2[0] == logits[1] &&
+                    logits[0] == x[0] && w2[0] == w13[0] &&
+                    (first ? static_cast<int64_t>(*first) + w13[0].offset <= logits[1].offset
+                           : w13[0] == logits[1]) &&
                     w13[2] == x[1] && w2[1] == x[1] && w13[1].offset == parts * w2[2].offset;
   if (!fits) {
     return invalid_argument(fmt::format(
@@ -154,6 +169,9 @@ Status infer_routed_moe(std::span<const TensorMeta> inputs, const Attrs& attrs,
         fmt::format("routed_moe: {} of {} experts per token", top_k, logits[1].offset));
   }
   outputs.push_back(x);
+  if (attrs.find("terms").value_or(0) != 0) {
+    outputs.back().dims[1] = SymbolicDim::fixed(top_k * x[1].offset);
+  }
   return {};
 }
 
@@ -221,6 +239,13 @@ int64_t routed_moe_workspace(std::span<const TensorMeta> inputs, const Attrs& at
                                      .x = inputs[0].dtype});
 }
 
+std::optional<OwnExperts> own_experts_of(const Attrs& attrs) {
+  const std::optional<double> first = attrs.find("first_expert");
+  if (!first) return {};
+  return OwnExperts{.first = static_cast<int64_t>(*first),
+                    .in_terms = attrs.find("terms").value_or(0) != 0};
+}
+
 RoutedMoeArgs args_of(const LaunchArgs& args) {
   return {.x = args.inputs[0],
           .router_logits = args.inputs[1],
@@ -230,6 +255,7 @@ RoutedMoeArgs args_of(const LaunchArgs& args) {
           .activation = activation_of(args.attrs),
           .experts_per_token = args.attrs.integer("top_k"),
           .renormalize = args.attrs.integer("normalize") != 0,
+          .own = own_experts_of(args.attrs),
           .row_sequences = args.forward.batch.row_sequences,
           .workspace = args.workspace};
 }

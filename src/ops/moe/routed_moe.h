@@ -32,6 +32,14 @@ enum class ExpertForm : uint8_t { kSwiglu, kBoundedSwiglu, kGeglu, kSquaredRelu 
   return form == ExpertForm::kSquaredRelu ? 1 : 2;
 }
 
+// The experts that one rank of several has; the router's logits are of all.
+struct OwnExperts {
+  int64_t first = 0;  // w13 and w2 have the experts from this one on
+  // y [T, A * H]: the A terms of a token apart, in the router's order, those of other ranks'
+  // experts +0. Otherwise y is the sum of the terms of own experts.
+  bool in_terms = false;
+};
+
 struct ExpertActivation {
   ExpertForm form = ExpertForm::kSwiglu;
   float limit = 0;  // kSwiglu: clamps its inputs, 0: none; kBoundedSwiglu: clamps both factors
@@ -64,6 +72,7 @@ struct RoutedMoeArgs {
   TensorView correction = {};               // [E] fp32, or without memory
   TensorView expert_scales = {};            // [E] fp32, or without memory
   std::optional<SharedExpert> shared = {};  // CUDA only
+  std::optional<OwnExperts> own = {};       // CPU only; w13, w2 [e, ..] of e experts, no biases
   MutableTensorView residual = {};          // [T, H] bf16, or without memory; CUDA only, and few
                                             // tokens (few_experts.h): y is added, not written
   TensorView read_next = {};                // a weight, or without memory: few tokens on CUDA have

@@ -122,6 +122,26 @@ void combine_row(const float* rows, int64_t width, const int32_t* slot_row, cons
   }
 }
 
+// terms[a] = weights[a] * rows[slot_row[a]], rounded as in combine_row(); +0 for slots from row
+// `end` on.
+void write_terms(const float* rows, int64_t width, const int32_t* slot_row, const float* weights,
+                 int64_t A, int32_t end, float* terms) {
+  const hn::ScalableTag<float> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t a = 0; a < A; ++a, terms += width) {
+    if (slot_row[a] >= end) {
+      std::fill_n(terms, width, 0.0f);
+      continue;
+    }
+    const float* const row = rows + slot_row[a] * width;
+    int64_t i = 0;
+    for (; i + lanes <= width; i += lanes) {
+      hn::StoreU(hn::Mul(hn::Set(d, weights[a]), hn::LoadU(d, row + i)), d, terms + i);
+    }
+    for (; i < width; ++i) terms[i] = weights[a] * row[i];
+  }
+}
+
 }  // namespace heddle::ops::HWY_NAMESPACE
 
 HWY_AFTER_NAMESPACE();
@@ -136,6 +156,7 @@ HWY_EXPORT(bounded_gate_row);
 HWY_EXPORT(gelu_gate_row);
 HWY_EXPORT(squared_relu_row);
 HWY_EXPORT(combine_row);
+HWY_EXPORT(write_terms);
 
 namespace {
 
@@ -175,7 +196,7 @@ struct Layout {
     };
     experts = place(R * 4);
     weights = place(R * 4);
-    row_offsets = place((shape.E + 1) * 4);
+    row_offsets = place((shape.E + 2) * 4);  // one more for the experts of other ranks
     row_token = place(R * 4);
     slot_row = place(R * 4);
     gate_up = place(R * 2 * shape.I * 4);
@@ -186,6 +207,17 @@ struct Layout {
     total = offset + 64;  // alignment of the start
   }
 };
+
+// Moves a token's slots of rows below `end` to the front, in order, and returns their number.
+int64_t keep_own_slots(int32_t* slot_row, float* weights, int64_t A, int32_t end) {
+  int64_t count = 0;
+  for (int64_t a = 0; a < A; ++a) {
+    if (slot_row[a] >= end) continue;
+    slot_row[count] = slot_row[a];
+    weights[count++] = weights[a];
+  }
+  return count;
+}
 
 // One pass: the tokens [first, first + T) of `args`.
 void run_pass(CpuContext& context, const RoutedMoeArgs& args, const RoutedMoeShape& shape,
@@ -215,7 +247,11 @@ void run_pass(CpuContext& context, const RoutedMoeArgs& args, const RoutedMoeSha
   const ExpertOrder order{.row_offsets = reinterpret_cast<int32_t*>(base + layout.row_offsets),
                           .row_token = reinterpret_cast<int32_t*>(base + layout.row_token),
                           .slot_row = reinterpret_cast<int32_t*>(base + layout.slot_row)};
-  sort_by_expert(experts, T, A, E, order);
+  const int64_t own = args.w13.shape[0];
+  if (args.own) renumber_experts(experts, R, args.own->first, own);
+  sort_by_expert(experts, T, A, args.own ? own + 1 : E, order);
+  // Rows of other ranks' experts come last, and nothing is computed for them.
+  const int32_t own_rows = order.row_offsets[own];
 
   GroupedProduct up{.all = {.x = args.x.row<float>(first),
                             .x_stride = args.x.row_stride,
@@ -223,18 +259,18 @@ void run_pass(CpuContext& context, const RoutedMoeArgs& args, const RoutedMoeSha
                             .bias = args.w13_bias.as<float>(),
                             .y = gate_up,
                             .y_stride = 2 * I,
-                            .T = R,
+                            .T = own_rows,
                             .K = H,
                             .N = rows_per_hidden(args.activation.form) * I},
                     .expert_stride = args.w13.row_stride,
                     .row_offsets = order.row_offsets,
-                    .num_experts = E};
+                    .num_experts = own};
   set_weight(up.all, args.w13);
   prepare_x(context.pool, up.all, T, options, rounded);
   multiply_groups(context.pool, up, options, group_tasks);
 
   constexpr int64_t kCostOfSilu = 6;  // passes over memory it takes as long as
-  for_row_ranges(context.pool, R, kCostOfSilu * I, [&](int64_t begin, int64_t end) {
+  for_row_ranges(context.pool, own_rows, kCostOfSilu * I, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       float* gate = gate_up + r * 2 * I;
       activate(args.activation, gate, I);
@@ -246,20 +282,31 @@ void run_pass(CpuContext& context, const RoutedMoeArgs& args, const RoutedMoeSha
                              .bias = args.w2_bias.as<float>(),
                              .y = down,
                              .y_stride = H,
-                             .T = R,
+                             .T = own_rows,
                              .K = I,
                              .N = H},
                      .expert_stride = args.w2.row_stride,
                      .row_offsets = order.row_offsets,
-                     .num_experts = E};
+                     .num_experts = own};
   set_weight(out.all, args.w2);
-  prepare_x(context.pool, out.all, R, options, rounded);
+  prepare_x(context.pool, out.all, own_rows, options, rounded);
   multiply_groups(context.pool, out, options, group_tasks);
 
   for_row_ranges(context.pool, T, A * H, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
-      HWY_DYNAMIC_DISPATCH(combine_row)
-      (down, H, order.slot_row + t * A, weights + t * A, A, args.y.row<float>(first + t));
+      int32_t* const slots = order.slot_row + t * A;
+      float* const factors = weights + t * A;
+      float* const y = args.y.row<float>(first + t);
+      if (args.own && args.own->in_terms) {
+        HWY_DYNAMIC_DISPATCH(write_terms)(down, H, slots, factors, A, own_rows, y);
+        continue;
+      }
+      const int64_t count = args.own ? keep_own_slots(slots, factors, A, own_rows) : A;
+      if (count == 0) {
+        std::fill_n(y, H, 0.0f);
+      } else {
+        HWY_DYNAMIC_DISPATCH(combine_row)(down, H, slots, factors, count, y);
+      }
     }
   });
 }
@@ -274,7 +321,7 @@ int64_t routed_moe_workspace_bytes_cpu(const CpuContext& context, int64_t max_T,
 Status routed_moe_cpu(CpuContext& context, const RoutedMoeArgs& args) {
   const RoutedMoeShape shape{.H = args.x.shape[1],
                              .I = args.w2.shape[2],
-                             .E = args.w2.shape[0],
+                             .E = args.router_logits.shape[1],
                              .A = args.experts_per_token,
                              .weight = expert_dtype(args.w13.dtype, args.w2.dtype)};
   const ProductOptions options = product_options(context);

@@ -297,6 +297,70 @@ TEST(MoeOpsTest, InferScoredBlocksOrSayWhy) {
             "routed_moe_scored: 2 of 3 groups of 8 experts cannot be kept");
 }
 
+// Ranks with whole experts: the sums of what each has give the block's result, and the terms apart,
+// joined, have its very bits.
+TEST(RoutedMoeTest, IsSharedByRanksWithSomeOfTheExperts) {
+  const RoutedMoeShape shape{.H = 37, .I = 16, .E = 6, .A = 3, .weight = DType::kF32};
+  constexpr int64_t kTokens = 9;
+  Block block(shape);
+  GuardedTensor x({kTokens, shape.H}, DType::kF32, 3);
+  GuardedTensor logits({kTokens, shape.E}, DType::kF32, 1);
+  GuardedTensor y({kTokens, shape.H}, DType::kF32, 2);
+  x.randomize(3);
+  logits.randomize(4, 3.0f);
+  for (const ExpertForm form : {ExpertForm::kSwiglu, ExpertForm::kSquaredRelu}) {
+    block.activation.form = form;
+    CpuContext context(block.pool, /*exact_mode=*/true);
+    ASSERT_TRUE(block.run(context, x.view(), logits.view(), y.view()).ok());
+    std::vector<std::byte> workspace(
+        static_cast<size_t>(routed_moe_workspace_bytes(context, kTokens, shape)));
+    for (const int64_t R : {2, 3, 6}) {
+      SCOPED_TRACE(fmt::format("{} ranks", R));
+      const int64_t each = shape.E / R;
+      Tensor sum({kTokens, shape.H}, DType::kF32);
+      Tensor joined({kTokens, shape.A * shape.H}, DType::kF32);
+      for (int64_t rank = 0; rank < R; ++rank) {
+        const auto run_own = [&](const MutableTensorView& own_y, bool in_terms) {
+          RoutedMoeArgs own = block.args(x.view(), logits.view(), own_y);
+          own.own = {.first = rank * each, .in_terms = in_terms};
+          for (TensorView* weight : {&own.w13, &own.w2}) {
+            weight->data = weight->as<float>() + rank * each * weight->row_stride;
+            weight->shape = {each, weight->shape[1], weight->shape[2]};
+          }
+          own.workspace = workspace;
+          const Status status = routed_moe(context, own);
+          ASSERT_TRUE(status.ok()) << status.to_string();
+        };
+        Tensor part(sum.shape(), DType::kF32);
+        Tensor terms(joined.shape(), DType::kF32);
+        run_own(part.view(), false);
+        run_own(terms.view(), true);
+        for (size_t i = 0; i < part.span<float>().size(); ++i)
+          sum.span<float>()[i] += part.span<float>()[i];
+        for (size_t i = 0; i < terms.span<float>().size(); ++i) {
+          const float term = terms.span<float>()[i];
+          if (term == 0) continue;
+          EXPECT_EQ(joined.span<float>()[i], 0) << "only one rank has a term";
+          joined.span<float>()[i] = term;
+        }
+      }
+      for (int64_t t = 0; t < kTokens; ++t) {
+        for (int64_t h = 0; h < shape.H; ++h) {
+          const float want = y.view().row<float>(t)[h];
+          EXPECT_NEAR(sum.view().row<float>(t)[h], want, 1e-5);
+          const float* const terms = joined.view().row<float>(t) + h;
+          EXPECT_EQ(terms[0] + terms[shape.H] + terms[2 * shape.H], want);
+        }
+      }
+    }
+  }
+  RoutedMoeArgs outside = block.args(x.view(), logits.view(), y.view());
+  outside.own = {.first = 1};
+  CpuContext context(block.pool);
+  EXPECT_THAT(routed_moe(context, outside).message(),
+              ::testing::HasSubstr("own.first is 1, it must leave the rank's experts among all"));
+}
+
 TEST(RoutedMoeTest, SaysWhichTensorsDisagree) {
   const RoutedMoeShape shape{.H = 16, .I = 8, .E = 4, .A = 2, .weight = DType::kF32};
   Block block(shape);

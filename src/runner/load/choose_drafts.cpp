@@ -40,6 +40,17 @@ Result<ChosenDrafts> choose_drafts(const EngineOptions& options,
                                    const checkpoint::ModelConfig& config) {
   ChosenDrafts chosen;
   chosen.algorithm = options.speculative.algorithm;
+  const bool by_texts =
+      chosen.algorithm == DraftAlgorithm::kNone || chosen.algorithm == DraftAlgorithm::kNgram;
+  if (options.num_ranks > 1 && !by_texts) {
+    if (chosen.algorithm == DraftAlgorithm::kAuto) {
+      return none("ranks share no network that drafts");
+    }
+    return unimplemented(
+        fmt::format("speculative_algorithm \"{}\": {} ranks share no network that drafts yet; "
+                    "legal: auto, none, ngram",
+                    to_string(chosen.algorithm), options.num_ranks));
+  }
   switch (chosen.algorithm) {
     case DraftAlgorithm::kNone:
     case DraftAlgorithm::kNgram:

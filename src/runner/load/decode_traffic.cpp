@@ -58,6 +58,9 @@ DecodeTraffic decode_traffic(const ForwardPass& pass, int64_t batch, int64_t con
   const int64_t kv_bytes = kv_bytes_read(needs, pass.kv_dtype(), context_tokens);
   const int64_t state_bytes = cache::bytes_per_slot(state_layouts(needs));
   traffic.cache_bytes = static_cast<double>(batch * (kv_bytes + 2 * state_bytes));
+  // Each rank reads its own part, and all of what none of them shares.
+  traffic.weight_bytes *= static_cast<double>(pass.num_ranks());
+  traffic.cache_bytes *= static_cast<double>(pass.num_ranks());
   return traffic;
 }
 

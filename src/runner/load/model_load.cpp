@@ -108,7 +108,10 @@ Status ModelLoad::choose() {
       .max_sequences = max_rows,
       .hidden_states = drafts_.model ? drafts_.model->hidden_states() : std::vector<int64_t>(),
       .head_alone = options_.cache.enabled,
-      .on_load_progress = options_.on_load_progress};
+      .on_load_progress = options_.on_load_progress,
+      .num_ranks = options_.num_ranks,
+      .collective_timeout = std::chrono::milliseconds(
+          static_cast<int64_t>(options_.collective_timeout_seconds * 1000))};
   return {};
 }
 
@@ -216,29 +219,38 @@ Result<PlannedPools> ModelLoad::plan_pools_once() {
       device.kind() == device::DeviceKind::kCpu
           ? 0
           : OutputCounts::bytes_for(forward_.max_sequences, pass_->config().vocab_size);
-  return plan_pools(options_, pass_->config(), pass_->cache_needs(), pass_->kv_dtype(),
-                    {.available_bytes = device.available_memory_bytes() - counts_bytes,
-                     .total_bytes = device.total_memory_bytes(),
-                     .weights_bytes = weight_bytes(pass_) + weight_bytes(draft_pass_) +
-                                      weight_bytes(small_model_),
-                     .release_granule_bytes = device.release_granule_bytes(),
-                     .hidden_dtype = pass_->activations(),
-                     .defaults = defaults_,
-                     .draft_needs = draft_needs_});
+  return plan_pools(
+      options_, pass_->config(), pass_->cache_needs(), pass_->kv_dtype(),
+      {.available_bytes = device.available_memory_bytes() / pass_->num_ranks() - counts_bytes,
+       .total_bytes = device.total_memory_bytes() / pass_->num_ranks(),
+       .weights_bytes =
+           weight_bytes(pass_) + weight_bytes(draft_pass_) + weight_bytes(small_model_),
+       .release_granule_bytes = device.release_granule_bytes(),
+       .hidden_dtype = pass_->activations(),
+       .defaults = defaults_,
+       .draft_needs = draft_needs_});
 }
 
-Result<Pools> ModelLoad::make_pools() const {
-  return Pools::create(pass_->device(), pass_->cache_needs(),
-                       {.sizes = sizes_,
-                        .num_draft_slots = limits_.max_draft_rows,
-                        .kv_dtype = pass_->kv_dtype(),
-                        .kv_scales = pass_->kv_scales(),
-                        .snapshot_dtype = planned_.snapshot_dtype,
-                        .hidden_width = planned_.hidden_width,
-                        .hidden_dtype = pass_->activations(),
-                        .draft_needs = draft_needs_,
-                        .draft_kv_scales = small_model_ ? small_model_->kv_scales()
-                                                        : std::vector<checkpoint::KvScales>()});
+Result<std::vector<Pools>> ModelLoad::make_pools() const {
+  std::vector<Pools> pools;
+  for (int64_t rank = 0; rank < pass_->num_ranks(); ++rank) {
+    ForwardPass& own = pass_->of_rank(rank);
+    HEDDLE_ASSIGN_OR_RETURN(
+        Pools made,
+        Pools::create(own.device(), own.cache_needs(),
+                      {.sizes = sizes_,
+                       .num_draft_slots = limits_.max_draft_rows,
+                       .kv_dtype = own.kv_dtype(),
+                       .kv_scales = own.kv_scales(),
+                       .snapshot_dtype = planned_.snapshot_dtype,
+                       .hidden_width = planned_.hidden_width,
+                       .hidden_dtype = own.activations(),
+                       .draft_needs = draft_needs_,
+                       .draft_kv_scales = small_model_ ? small_model_->kv_scales()
+                                                       : std::vector<checkpoint::KvScales>()}));
+    pools.push_back(std::move(made));
+  }
+  return pools;
 }
 
 Result<LoadedDrafts> ModelLoad::make_drafting() {
@@ -273,7 +285,7 @@ Result<ModelInfo> ModelLoad::describe_model() const {
       .dtype = std::string(to_string(pass_->dtype())) + (options_.exact ? ", exact" : ""),
       .device = describe(pass_->device()),
       .device_reason = device_.reason,
-      .num_parameters = pass_->weights().num_parameters(),
+      .num_parameters = pass_->num_parameters(),
       .vocab_size = config.vocab_size,
       .context_length = planned_.plan.context_length,
       .default_sampling = default_sampling(generation)};
@@ -306,15 +318,23 @@ MemoryPlan ModelLoad::describe_memory() const {
   if (small_model_) {
     draft_state_bytes += drafter_state_bytes(*draft_needs_, sizes_.max_sequences);
   }
-  return {.weights_bytes = pass_->weights().bytes_copied() + drafter_bytes,
-          .mapped_weights_bytes = pass_->weights().bytes_in_place() + drafter_mapped_bytes,
-          .kv_pool_bytes = sizes_.kv_pool_bytes(),
-          .window_pool_bytes = sizes_.window_pool_bytes(),
-          .state_pool_bytes = sizes_.state_pool_bytes(),
-          .snapshot_pool_bytes = sizes_.snapshot_pool_bytes(),
-          .draft_state_bytes = draft_state_bytes,
-          .shared_pool_bytes = sizes_.shared_bytes,
-          .activation_bytes = pass_->arena_bytes() + drafter_arena_bytes,
+  const int64_t num_ranks = pass_->num_ranks();  // with pools of the same sizes
+  int64_t copied_bytes = 0;
+  int64_t mapped_bytes = 0;
+  for (int64_t rank = 0; rank < num_ranks; ++rank) {
+    const checkpoint::LoadedWeights& own = pass_->of_rank(rank).weights();
+    copied_bytes += own.bytes_copied();
+    mapped_bytes += own.bytes_in_place();
+  }
+  return {.weights_bytes = copied_bytes + drafter_bytes,
+          .mapped_weights_bytes = mapped_bytes + drafter_mapped_bytes,
+          .kv_pool_bytes = num_ranks * sizes_.kv_pool_bytes(),
+          .window_pool_bytes = num_ranks * sizes_.window_pool_bytes(),
+          .state_pool_bytes = num_ranks * sizes_.state_pool_bytes(),
+          .snapshot_pool_bytes = num_ranks * sizes_.snapshot_pool_bytes(),
+          .draft_state_bytes = num_ranks * draft_state_bytes,
+          .shared_pool_bytes = num_ranks * sizes_.shared_bytes,
+          .activation_bytes = num_ranks * pass_->arena_bytes() + drafter_arena_bytes,
           .kv_tokens = sizes_.kv_tokens(),
           .window_tokens = sizes_.window_tokens(),
           .kv_dtype = std::string(to_string(pass_->kv_dtype())),
@@ -338,7 +358,7 @@ EngineOptions ModelLoad::settled_options(const MemoryPlan& plan) const {
   options.dtype = run_dtype(pass_->dtype());
   options.kv_cache_dtype = kv_cache_dtype(pass_->kv_dtype());
   if (const device::ThreadPool* pool = pass_->compute().pool()) {
-    options.num_threads = pool->num_threads();
+    options.num_threads = pool->num_threads() * options.num_ranks;
   }
   options.context_length = planned_.plan.context_length;
   options.max_running_requests = plan.max_running_requests;
@@ -352,7 +372,7 @@ EngineOptions ModelLoad::settled_options(const MemoryPlan& plan) const {
 
 Result<LoadedModel> ModelLoad::start() {
   LoadedModel loaded;
-  HEDDLE_ASSIGN_OR_RETURN(Pools pools, make_pools());
+  HEDDLE_ASSIGN_OR_RETURN(std::vector<Pools> pools, make_pools());
   HEDDLE_ASSIGN_OR_RETURN(loaded.info, describe_model());
   loaded.plan = describe_memory();
   loaded.options = settled_options(loaded.plan);

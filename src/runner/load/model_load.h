@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include <heddle/options.h>
 
@@ -49,7 +50,7 @@ class ModelLoad {
   Status plan_memory();
   Result<PlannedPools> plan_pools_once();
   Status leave_out_drafts(Status failed);
-  Result<Pools> make_pools() const;
+  Result<std::vector<Pools>> make_pools() const;  // by rank
   Result<LoadedDrafts> make_drafting();
   Result<ModelInfo> describe_model() const;
   [[nodiscard]] MemoryPlan describe_memory() const;

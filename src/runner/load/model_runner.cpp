@@ -32,6 +32,14 @@ Status check_options(const EngineOptions& options) {
   if (options.num_threads < 0 || options.num_threads > 1024) {
     return invalid_argument(fmt::format("threads {} is not within 0 to 1024", options.num_threads));
   }
+  if (options.num_ranks < 1 || options.num_ranks > checkpoint::kMaxRanks) {
+    return invalid_argument(fmt::format("num_ranks {} is not within 1 to {}", options.num_ranks,
+                                        checkpoint::kMaxRanks));
+  }
+  if (!(options.collective_timeout_seconds >= 0)) {
+    return invalid_argument(fmt::format("collective_timeout_seconds {} is negative",
+                                        options.collective_timeout_seconds));
+  }
   if (options.chunked_prefill_tokens &&
       (*options.chunked_prefill_tokens < 1 || *options.chunked_prefill_tokens > kMaxChunkTokens)) {
     return invalid_argument(fmt::format("chunked_prefill_tokens {} is not within 1 to {}",
@@ -66,14 +74,14 @@ Status check_options(const EngineOptions& options) {
 Result<LoadedModel> load_model(const EngineOptions& options) {
   HEDDLE_RETURN_IF_ERROR(check_options(options));
   HEDDLE_ASSIGN_OR_RETURN(const DeviceRequest request, parse_device(options.device));
-  HEDDLE_ASSIGN_OR_RETURN(ChosenDevice chosen,
-                          choose_device(request, options.num_threads, options.exact));
+  const int threads = threads_of_rank(options.num_threads, options.num_ranks);
+  HEDDLE_ASSIGN_OR_RETURN(ChosenDevice chosen, choose_device(request, threads, options.exact));
   const bool may_fall_back = request.kind == DeviceRequest::Kind::kAuto &&
                              chosen.compute->device().kind() != device::DeviceKind::kCpu;
   Result<LoadedModel> loaded = ModelLoad(options, std::move(chosen)).run();
   if (may_fall_back && loaded.status().code() == StatusCode::kResourceExhausted) {
     HEDDLE_ASSIGN_OR_RETURN(ChosenDevice cpu,
-                            fall_back_to_cpu(loaded.status(), options.num_threads, options.exact));
+                            fall_back_to_cpu(loaded.status(), threads, options.exact));
     loaded = ModelLoad(options, std::move(cpu)).run();
   }
   if (loaded.ok()) {

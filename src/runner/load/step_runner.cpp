@@ -12,37 +12,39 @@ namespace {
 
 class NewModelWeights final : public NewWeights {
  public:
-  ModelConstants model;
+  std::vector<ModelConstants> model;    // by rank
   std::optional<ModelConstants> draft;  // of a network whose weights are in the model's folder
 };
 
 }  // namespace
 
-StepRunner::StepRunner(std::unique_ptr<ForwardPass> pass, Pools pools, const PoolSizes& sizes,
-                       const request::StepLimits& limits, int64_t context_length,
-                       LoadedDrafts drafts)
+StepRunner::StepRunner(std::unique_ptr<ForwardPass> pass, std::vector<Pools> pools,
+                       const PoolSizes& sizes, const request::StepLimits& limits,
+                       int64_t context_length, LoadedDrafts drafts)
     : sizes_(sizes),
       limits_(limits),
       pass_(std::move(pass)),
       draft_pass_(drafts.pass),
-      executor_(*pass_, std::move(pools), sizes, limits, context_length, LogitRows::kSampled,
-                std::move(drafts.of_steps)) {}
+      executor_(*pass_, std::move(pools.front()), sizes, limits, context_length,
+                LogitRows::kSampled, std::move(drafts.of_steps)),
+      others_(*pass_, std::move(pools), sizes, limits, context_length, LogitRows::kSampled) {}
 
-Result<std::unique_ptr<Runner>> StepRunner::create(std::unique_ptr<ForwardPass> pass, Pools pools,
-                                                   const PoolSizes& sizes,
+Result<std::unique_ptr<Runner>> StepRunner::create(std::unique_ptr<ForwardPass> pass,
+                                                   std::vector<Pools> pools, const PoolSizes& sizes,
                                                    const request::StepLimits& limits,
                                                    int64_t context_length, LoadedDrafts drafts) {
   std::unique_ptr<StepRunner> runner(new StepRunner(std::move(pass), std::move(pools), sizes,
                                                     limits, context_length, std::move(drafts)));
   HEDDLE_RETURN_IF_ERROR(runner->executor_.prepare());
+  HEDDLE_RETURN_IF_ERROR(runner->others_.prepare());
   if (runner->pass_->device().kind() != device::DeviceKind::kCpu) {
     runner->device_steps_.emplace(runner->executor_);
     return std::unique_ptr<Runner>(std::move(runner));
   }
-  HEDDLE_ASSIGN_OR_RETURN(runner->thread_, StepThread::start([executor = &runner->executor_](
-                                                                 const request::BatchPlan& plan,
+  HEDDLE_ASSIGN_OR_RETURN(runner->thread_,
+                          StepThread::start([own = runner.get()](const request::BatchPlan& plan,
                                                                  request::StepOutput& output) {
-                            return executor->run(plan, output);
+                            return own->others_.run(own->executor_, plan, output);
                           }));
   return std::unique_ptr<Runner>(std::move(runner));
 }
@@ -68,8 +70,12 @@ Result<std::unique_ptr<NewWeights>> StepRunner::read_weights(
     return status.with_context((folder.model_dir / "config.json").string());
   }
   auto weights = std::make_unique<NewModelWeights>();
-  HEDDLE_ASSIGN_OR_RETURN(
-      weights->model, pass_->read_constants(folder.model_dir, config, folder.dummy, &cancelled));
+  for (int64_t rank = 0; rank < pass_->num_ranks(); ++rank) {
+    HEDDLE_ASSIGN_OR_RETURN(
+        ModelConstants own,
+        pass_->of_rank(rank).read_constants(folder.model_dir, config, folder.dummy, &cancelled));
+    weights->model.push_back(std::move(own));
+  }
   if (draft_pass_ != nullptr && draft_pass_->in_models_folder()) {
     HEDDLE_ASSIGN_OR_RETURN(weights->draft, draft_pass_->read_constants(folder.model_dir, config,
                                                                         folder.dummy, &cancelled));
@@ -80,7 +86,10 @@ Result<std::unique_ptr<NewWeights>> StepRunner::read_weights(
 Status StepRunner::use_weights(const NewWeights& weights) {
   const auto& own = static_cast<const NewModelWeights&>(weights);
   HEDDLE_RETURN_IF_ERROR(pass_->device().make_current());
-  HEDDLE_RETURN_IF_ERROR(pass_->use_constants(own.model));
+  for (int64_t rank = 0; rank < pass_->num_ranks(); ++rank) {
+    HEDDLE_RETURN_IF_ERROR(
+        pass_->of_rank(rank).use_constants(own.model[static_cast<size_t>(rank)]));
+  }
   return own.draft ? draft_pass_->use_constants(*own.draft) : ok_status();
 }
 

@@ -9,11 +9,13 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "runner/drafting/draft_pass.h"
 #include "runner/program/forward_pass.h"
 #include "runner/runner.h"
 #include "runner/step/device_steps.h"
+#include "runner/step/following_ranks.h"
 #include "runner/step/pools.h"
 #include "runner/step/step_executor.h"
 #include "runner/step/step_thread.h"
@@ -28,9 +30,9 @@ struct LoadedDrafts {
 
 class StepRunner final : public Runner {
  public:
-  // Error: kResourceExhausted.
-  static Result<std::unique_ptr<Runner>> create(std::unique_ptr<ForwardPass> pass, Pools pools,
-                                                const PoolSizes& sizes,
+  // `pools`: of every rank of the pass. Error: kResourceExhausted.
+  static Result<std::unique_ptr<Runner>> create(std::unique_ptr<ForwardPass> pass,
+                                                std::vector<Pools> pools, const PoolSizes& sizes,
                                                 const request::StepLimits& limits,
                                                 int64_t context_length, LoadedDrafts drafts);
 
@@ -46,7 +48,7 @@ class StepRunner final : public Runner {
   void recycle(request::StepOutput output) override;
 
  private:
-  StepRunner(std::unique_ptr<ForwardPass> pass, Pools pools, const PoolSizes& sizes,
+  StepRunner(std::unique_ptr<ForwardPass> pass, std::vector<Pools> pools, const PoolSizes& sizes,
              const request::StepLimits& limits, int64_t context_length, LoadedDrafts drafts);
 
   PoolSizes sizes_;
@@ -55,6 +57,7 @@ class StepRunner final : public Runner {
                                        // is
   DraftPass* draft_pass_;              // the executor's draft pass; null: none
   StepExecutor executor_;
+  FollowingRanks others_;
   std::unique_ptr<StepThread> thread_;       // CPU only; destroyed before everything that it uses
   std::optional<DeviceSteps> device_steps_;  // other devices
 };

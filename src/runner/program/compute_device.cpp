@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runner/program/compute_device.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "device/cpu_topology.h"
 #include "device/cuda/cuda_device.h"
 
 namespace heddle::runner {
+
+int threads_of_rank(int num_threads, int64_t num_ranks) {
+  if (num_ranks == 1) return num_threads;
+  const int all = num_threads > 0 ? num_threads : device::num_physical_cores();
+  return std::max(1, all / static_cast<int>(num_ranks));
+}
 
 Result<std::unique_ptr<ComputeDevice>> ComputeDevice::open_cpu(int num_threads, bool exact) {
   std::unique_ptr<ComputeDevice> compute(new ComputeDevice());

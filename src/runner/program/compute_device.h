@@ -6,13 +6,20 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include "device/cpu_device.h"
 #include "device/device.h"
+#include "distributed/rank_group.h"
 #include "ops/context.h"
 #include "ops/gemm/dense_products.h"
 
 namespace heddle::runner {
+
+// The compute threads of each of `num_ranks` ranks that share `num_threads`, or the machine's
+// physical cores for 0; at least one.
+[[nodiscard]] int threads_of_rank(int num_threads, int64_t num_ranks);
 
 class ComputeDevice {
  public:
@@ -34,6 +41,11 @@ class ComputeDevice {
     return device_->kind() == device::DeviceKind::kCpu;
   }
 
+  // Makes it that of a rank of a group: its collectives meet there.
+  void join(std::shared_ptr<distributed::RankGroup> group, int64_t rank) {
+    context_->ranks = &ranks_.emplace(std::move(group), rank);
+  }
+
   // The compute threads of the CPU; null for a GPU.
   [[nodiscard]] device::ThreadPool* pool() const { return pool_; }
 
@@ -44,6 +56,7 @@ class ComputeDevice {
   device::ThreadPool* pool_ = nullptr;  // device_'s
   std::unique_ptr<device::Stream> stream_;
   std::unique_ptr<ops::DenseProducts> products_;
+  std::optional<distributed::Communicator> ranks_;
   std::unique_ptr<ops::Context> context_;
 };
 

@@ -12,6 +12,7 @@
 #include "core/log.h"
 #include "graph/builder.h"
 #include "graph/write_check.h"
+#include "models/rank_check.h"
 #include "models/registry.h"
 #include "runner/program/kv_storage.h"
 
@@ -32,15 +33,46 @@ Status check_ids(std::span<const int32_t> ids, int64_t vocab_size) {
 }  // namespace
 
 Result<std::unique_ptr<ForwardPass>> ForwardPass::create(const ForwardOptions& options) {
-  HEDDLE_ASSIGN_OR_RETURN(std::unique_ptr<ComputeDevice> cpu,
-                          ComputeDevice::open_cpu(options.num_threads, options.exact));
+  HEDDLE_ASSIGN_OR_RETURN(
+      std::unique_ptr<ComputeDevice> cpu,
+      ComputeDevice::open_cpu(threads_of_rank(options.num_threads, options.num_ranks),
+                              options.exact));
   return create(options, std::move(cpu));
 }
 
 Result<std::unique_ptr<ForwardPass>> ForwardPass::create(const ForwardOptions& options,
                                                          std::shared_ptr<ComputeDevice> device) {
+  if (options.num_ranks == 1) return create_rank(options, std::move(device), 0);
+  if (device->pool() == nullptr) {
+    return unimplemented(
+        fmt::format("--tp {}: ranks compute on the CPU alone so far, not on {}; use --device cpu, "
+                    "or --tp 1",
+                    options.num_ranks, device->device().name()));
+  }
+  auto group =
+      std::make_shared<distributed::RankGroup>(options.num_ranks, options.collective_timeout);
+  std::vector<std::unique_ptr<ForwardPass>> ranks;
+  for (int64_t rank = 0; rank < options.num_ranks; ++rank) {
+    std::shared_ptr<ComputeDevice> own = device;
+    if (rank > 0) {
+      HEDDLE_ASSIGN_OR_RETURN(
+          own, ComputeDevice::open_cpu(device->pool()->num_threads(), options.exact));
+    }
+    own->join(group, rank);
+    HEDDLE_ASSIGN_OR_RETURN(ranks.emplace_back(), create_rank(options, std::move(own), rank));
+  }
+  std::unique_ptr<ForwardPass> first = std::move(ranks.front());
+  ranks.erase(ranks.begin());
+  first->others_ = std::move(ranks);
+  HEDDLE_ASSIGN_OR_RETURN(first->threads_, distributed::RankThreads::start(std::move(group)));
+  return first;
+}
+
+Result<std::unique_ptr<ForwardPass>> ForwardPass::create_rank(const ForwardOptions& options,
+                                                              std::shared_ptr<ComputeDevice> device,
+                                                              int64_t rank) {
   HEDDLE_CHECK_EQ(device->context().exact, options.exact);
-  std::unique_ptr<ForwardPass> pass(new ForwardPass(options, std::move(device)));
+  std::unique_ptr<ForwardPass> pass(new ForwardPass(options, std::move(device), rank));
   HEDDLE_RETURN_IF_ERROR(pass->device().make_current());
   HEDDLE_RETURN_IF_ERROR(pass->load());
   HEDDLE_RETURN_IF_ERROR(pass->compile());
@@ -60,22 +92,32 @@ checkpoint::LoadOptions ForwardPass::load_options(const checkpoint::ModelConfig&
 
 Status ForwardPass::load() {
   HEDDLE_ASSIGN_OR_RETURN(config_, models::load_config(options_.model_dir));
-  for (const std::string& note : config_.notes) log_warning(note);
+  const bool speaks = rank_.index == 0;  // for all ranks
+  for (const std::string& note : config_.notes) {
+    if (speaks) log_warning(note);
+  }
   model_ = options_.create_model(config_);
+  HEDDLE_RETURN_IF_ERROR(
+      models::check_ranks(*model_, rank_.ranks).with_context(fmt::format("--tp {}", num_ranks())));
   checkpoint::LoadOptions load_options = this->load_options(config_, options_.dummy_weights);
-  load_options.progress = options_.on_load_progress;
+  if (speaks) load_options.progress = options_.on_load_progress;
   const std::optional<DType> kv_dtype =
       choose_kv_dtype({options_.kv_dtype, load_options.dtype == DType::kF32}, config_);
   HEDDLE_ASSIGN_OR_RETURN(auto source, open_weights(options_.model_dir, options_.dummy_weights));
-  for (const std::string& note : source->notes()) log_warning(note);
-  if (const std::string unread = source->unread_files(); !unread.empty()) log_info(unread);
+  for (const std::string& note : source->notes()) {
+    if (speaks) log_warning(note);
+  }
+  if (const std::string unread = source->unread_files(); speaks && !unread.empty()) {
+    log_info(unread);
+  }
   if (kv_dtype == DType::kF8E4M3) {
     HEDDLE_ASSIGN_OR_RETURN(kv_scales_, load_kv_scales(*source, cache_needs()));
   }
+  HEDDLE_ASSIGN_OR_RETURN(const std::vector<checkpoint::WeightSpec> specs, own_weight_specs());
   HEDDLE_ASSIGN_OR_RETURN(
       constants_,
       ModelConstants::load(
-          std::move(source), model_->weight_specs(), std::move(load_options),
+          std::move(source), specs, std::move(load_options),
           [this](const auto& weights) { return model_->derive_weights(weights); }, *compute_));
   dtype_ = constants_.weights().run_dtype();
   kv_dtype_ = kv_dtype.value_or(dtype_);
@@ -98,10 +140,11 @@ Result<ModelConstants> ForwardPass::read_constants(const std::filesystem::path& 
           "the scales of the FP8 KV cache differ from those in use");
     }
   }
+  HEDDLE_ASSIGN_OR_RETURN(const std::vector<checkpoint::WeightSpec> specs, own_weight_specs());
   HEDDLE_ASSIGN_OR_RETURN(
       ModelConstants constants,
       ModelConstants::load_beside(
-          std::move(source), model_->weight_specs(), std::move(load_options),
+          std::move(source), specs, std::move(load_options),
           [this](const auto& weights) { return model_->derive_weights(weights); }, *compute_));
   HEDDLE_RETURN_IF_ERROR(constants_.check_alike(constants));
   return constants;
@@ -115,7 +158,7 @@ Status ForwardPass::compile() {
                                           (options_.max_sequences > 0 ? options_.max_sequences
                                                                       : options_.max_step_tokens)};
 
-  graph::GraphBuilder g(ops::builtin_ops(), lookup, activations_);
+  graph::GraphBuilder g(ops::builtin_ops(), lookup, activations_, rank_);
   const ops::TensorMeta per_token(DType::kI32, {ops::SymbolicDim::of(ops::Symbol::kTokens)});
   const models::ForwardInputs inputs{.ids = g.input("ids", per_token),
                                      .positions = g.input("positions", per_token)};
@@ -137,7 +180,7 @@ Status ForwardPass::compile() {
       main_, BatchProgram::create(std::move(graph), *compute_, largest, options_.captures));
   if (!options_.head_alone) return {};
 
-  graph::GraphBuilder head(ops::builtin_ops(), lookup, activations_);
+  graph::GraphBuilder head(ops::builtin_ops(), lookup, activations_, rank_);
   const ops::TensorMeta rows(activations_, {ops::SymbolicDim::of(ops::Symbol::kLogits),
                                             ops::SymbolicDim::fixed(config_.hidden_size)});
   head.output(model_->build_head(head, head.input("head_rows", rows)), "logits");
@@ -196,6 +239,15 @@ MutableTensorView ForwardPass::device_hidden_state(size_t index) const {
 TensorView ForwardPass::hidden_state(size_t index) const {
   HEDDLE_CHECK_LT(index, num_hidden_states());
   return hidden_states_[index].view();
+}
+
+int64_t ForwardPass::num_parameters() const {
+  if (num_ranks() == 1) return weights().num_parameters();
+  int64_t sum = 0;
+  for (const checkpoint::WeightSpec& spec : model_->weight_specs()) {
+    sum += spec.shape.num_elements();
+  }
+  return sum;
 }
 
 int64_t ForwardPass::arena_bytes() const {

@@ -3,12 +3,17 @@
 // takes token rows and gives logits; where sequences keep their pages and states is handed in with
 // every run.
 //
+// Ranks that share a model have a pass each: the slices of the weights, a program of the same
+// collectives, a device with threads of its own. That of rank 0 owns the others. All of them carry
+// out the same calls in the same order (on_every_rank()), and all have the logits.
+//
 // Threading: confined to one thread at a time, which calls device().make_current() first, but for
 // read_constants(). Cost: run() allocates nothing on the CPU; elsewhere only where a step has more
 // rows, pages or logits than any before.
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -18,6 +23,8 @@
 #include <vector>
 
 #include "checkpoint/kv_scales.h"
+#include "checkpoint/weight_slice.h"
+#include "distributed/rank_threads.h"
 #include "graph/program.h"
 #include "models/count_prefill_flops.h"
 #include "models/model.h"
@@ -47,6 +54,9 @@ struct ForwardOptions {
   bool head_alone = false;                  // run_head() is wanted
   std::function<void(int64_t done_bytes, int64_t total_bytes)> on_load_progress;
 
+  int64_t num_ranks = 1;                                 // that share the model; on the CPU alone
+  std::chrono::milliseconds collective_timeout{20'000};  // a rank waits so long; 0: for ever
+
   // Creates the model of config.json; tests replace it.
   std::unique_ptr<const models::Model> (*create_model)(const checkpoint::ModelConfig& config) =
       models::create_model;
@@ -55,12 +65,45 @@ struct ForwardOptions {
 class ForwardPass {
  public:
   // Reads config.json and weights and compiles the graph for the device, whose context is exact as
-  // the options are. Passes that share a device take turns. Errors name the file, key or tensor.
+  // the options are. Passes that share a device take turns. Errors name the file, key or tensor;
+  // those of models::check_ranks() and, for ranks on a GPU, kUnimplemented. With ranks, `device` is
+  // that of rank 0, and each of the others gets one with as many threads.
   static Result<std::unique_ptr<ForwardPass>> create(const ForwardOptions& options,
                                                      std::shared_ptr<ComputeDevice> device);
 
   // On the CPU, with options.num_threads.
   static Result<std::unique_ptr<ForwardPass>> create(const ForwardOptions& options);
+
+  [[nodiscard]] int64_t num_ranks() const { return rank_.ranks.count; }
+
+  // The pass of a rank; that of rank 0 is *this.
+  [[nodiscard]] ForwardPass& of_rank(int64_t rank) {
+    return rank == 0 ? *this : *others_[static_cast<size_t>(rank - 1)];
+  }
+
+  [[nodiscard]] const ForwardPass& of_rank(int64_t rank) const {
+    return rank == 0 ? *this : *others_[static_cast<size_t>(rank - 1)];
+  }
+
+  // Calls task(pass, rank) for every rank at once, each on its thread: of rank 0, the caller's. All
+  // parts make the same runs. Error: as distributed::RankThreads::run(); no rank computes again,
+  // but one that hangs may use a copy of the task until wait_for_ranks() returns.
+  template <typename Task>
+  Status on_every_rank(const Task& task) {
+    if (threads_ == nullptr) return task(*this, int64_t{0});
+    return threads_->run([this, task](int64_t rank) { return task(of_rank(rank), rank); });
+  }
+
+  // For destructors of what a task refers to: waits until no rank carries out a task.
+  void wait_for_ranks() {
+    if (threads_ != nullptr) threads_->wait_until_idle();
+  }
+
+  // No rank computes again, because of `cause`.
+  Status end_ranks(Status cause) {
+    threads_->group().abort(cause);
+    return cause;
+  }
 
   // Computes a step of ids.size() rows and waits for it; forward.logit_rows says whose logits are
   // wanted. The context's layer spans must match cache_needs(). Token ids, pages and slots are
@@ -124,7 +167,11 @@ class ForwardPass {
 
   [[nodiscard]] const checkpoint::ModelConfig& config() const { return config_; }
 
-  [[nodiscard]] models::CacheNeeds cache_needs() const { return model_->cache_needs(); }
+  // Of the whole model.
+  [[nodiscard]] int64_t num_parameters() const;
+
+  // Of this rank.
+  [[nodiscard]] models::CacheNeeds cache_needs() const { return model_->cache_needs(rank_); }
 
   [[nodiscard]] request::PrefillFlops prefill_flops() const {
     return models::count_prefill_flops(config_, *model_);
@@ -176,16 +223,28 @@ class ForwardPass {
   [[nodiscard]] int64_t max_logit_rows() const { return main_->program().largest.logits; }
 
  private:
-  ForwardPass(const ForwardOptions& options, std::shared_ptr<ComputeDevice> device)
-      : options_(options), compute_(std::move(device)) {}
+  ForwardPass(const ForwardOptions& options, std::shared_ptr<ComputeDevice> device, int64_t rank)
+      : options_(options),
+        compute_(std::move(device)),
+        rank_{.index = rank, .ranks = {options.num_ranks, options.exact}} {}
+
+  static Result<std::unique_ptr<ForwardPass>> create_rank(const ForwardOptions& options,
+                                                          std::shared_ptr<ComputeDevice> device,
+                                                          int64_t rank);
 
   [[nodiscard]] checkpoint::LoadOptions load_options(const checkpoint::ModelConfig& config,
                                                      bool dummy_weights) const;
+
+  [[nodiscard]] Result<std::vector<checkpoint::WeightSpec>> own_weight_specs() const {
+    return checkpoint::sliced(model_->weight_specs(), rank_.index, rank_.ranks);
+  }
+
   Status load();
   Status compile();
 
   const ForwardOptions options_;
   std::shared_ptr<ComputeDevice> compute_;
+  const checkpoint::Rank rank_;
   checkpoint::ModelConfig config_;
   std::unique_ptr<const models::Model> model_;
   ModelConstants constants_;
@@ -198,6 +257,8 @@ class ForwardPass {
   DType activations_ = DType::kF32;
   DType kv_dtype_ = DType::kF32;
   std::vector<checkpoint::KvScales> kv_scales_;
+  std::vector<std::unique_ptr<ForwardPass>> others_;   // of rank 0: those of ranks 1 and above
+  std::unique_ptr<distributed::RankThreads> threads_;  // of rank 0, if there are others
 };
 
 }  // namespace heddle::runner
