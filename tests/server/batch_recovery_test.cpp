@@ -253,7 +253,9 @@ class Life {
     const int64_t count = counts["completed"].get<int64_t>() + counts["failed"].get<int64_t>();
     if (script_.cancel_after >= 0 && count >= script_.cancel_after && !asked_to_cancel_) {
       asked_to_cancel_ = true;
-      runner->cancel(shown["id"], "", [this](const BatchRunner::Shown&) { told_cancelled = true; });
+      runner->cancel(shown["id"], "", [this](const BatchRunner::Shown& answer) {
+        told_cancelled = std::holds_alternative<Json>(answer);
+      });
     }
   }
 
@@ -285,6 +287,13 @@ class EveryStepTest : public ::testing::Test {
     return faults->ended();
   }
 
+  // How far a batch is, by its status.
+  static int progress_of(const std::string& status) {
+    constexpr std::array<std::string_view, 4> kEarly = {"validating", "in_progress", "cancelling",
+                                                        "finalizing"};
+    return static_cast<int>(std::ranges::find(kEarly, status) - kEarly.begin());
+  }
+
   // Everything that the client was told is on disk.
   void check_promises(const Life& life) {
     const std::vector<Json> records = folder.records();
@@ -304,6 +313,7 @@ class EveryStepTest : public ::testing::Test {
     const auto failed = counts["failed"].get<size_t>();
     EXPECT_GE(folder.ids_in(record["output_file_id"]).size(), completed);
     EXPECT_GE(folder.ids_in(record["error_file_id"]).size(), failed);
+    EXPECT_GE(progress_of(record["status"]), progress_of(life.shown["status"]));
     if (life.told_cancelled) was_cancelled = true;
   }
 
@@ -460,40 +470,63 @@ TEST_F(EveryStepTest, FilesThatCannotBeTakenUpAreTriedAgain) {
   check_the_end({}, "completed");
 }
 
-TEST_F(EveryStepTest, AFullDiskEndsABatchAndLosesNothingThatWasCounted) {
-  for (int64_t num_steps = 0;; ++num_steps) {
-    SCOPED_TRACE(fmt::format("full after {} steps", num_steps));
-    start_over();
-    bool is_full = true;
-    bool was_full = false;
-    const auto faults = std::make_shared<StepsUntil>(num_steps, [&](DiskStep step) {
-      was_full = was_full || is_full;
-      const bool needs_none = step == DiskStep::kRemove || step == DiskStep::kTruncate;
-      return is_full && !needs_none ? ENOSPC : 0;
-    });
-    auto life = std::make_unique<Life>(folder.path, faults, Life::Script(), engine);
-    life->run();
-    const Json shown = life->shown;
-    check_promises(*life);
-    if (!shown.empty() && was_full) {
-      ASSERT_THAT((std::array<std::string, 2>{"failed", "completed"}),
-                  ::testing::Contains(shown["status"].get<std::string>()));
-      EXPECT_EQ(shown["status"] == "failed", shown.contains("errors"));
-      if (shown.contains("errors")) {
-        EXPECT_THAT(shown["errors"].dump(), HasSubstr("No space left on device; make room"));
+// The disk has room again while the server runs, or only after it was killed.
+TEST_F(EveryStepTest, AFullDiskEndsABatchAndLosesNothingThatWasShown) {
+  for (const int cancel_after : {-1, 0, 2}) {
+    for (const bool is_killed : {false, true}) {
+      int num_waited = 0;
+      bool was_full = true;
+      for (int64_t num_steps = 0; was_full && !HasFailure(); ++num_steps) {
+        SCOPED_TRACE(fmt::format("full after {} steps, cancelled after {} answers, {}", num_steps,
+                                 cancel_after, is_killed ? "killed" : "waits"));
+        start_over();
+        bool is_full = true;
+        was_full = false;
+        const auto faults = std::make_shared<StepsUntil>(num_steps, [&](DiskStep step) {
+          was_full = was_full || is_full;
+          const bool needs_none = step == DiskStep::kRemove || step == DiskStep::kTruncate;
+          return is_full && !needs_none ? ENOSPC : 0;
+        });
+        auto life = std::make_unique<Life>(folder.path, faults,
+                                           Life::Script{.cancel_after = cancel_after}, engine);
+        life->run();
+        check_promises(*life);
+        if (life->shown.empty()) {  // refused
+          EXPECT_TRUE(folder.records().empty());
+          continue;
+        }
+        const bool had_ended = progress_of(life->shown["status"]) == 4;
+        if (!had_ended) ++num_waited;
+        if (life->shown.contains("errors")) {
+          EXPECT_THAT(life->shown["errors"].dump(),
+                      HasSubstr("No space left on device; make room"));
+        }
+        is_full = false;
+        if (!is_killed) {
+          life->go_on();
+          check_promises(*life);
+          EXPECT_EQ(progress_of(life->shown["status"]), 4) << life->shown.dump();
+          EXPECT_EQ(life->shown["status"] == "failed", life->shown.contains("errors"));
+        }
+        const Json shown = life->shown;
+        life = nullptr;
+        if (is_killed && !had_ended) {
+          // A cancellation may be on disk though its client was told that it is not.
+          const bool is_cancelled = folder.records()[0]["cut_short"] != "";
+          check_the_end({}, is_cancelled ? "cancelled" : "completed");
+        } else {
+          Life next(folder.path, nullptr, {}, engine);
+          next.run();
+          EXPECT_EQ(next.shown, shown);
+          const Json record = folder.records()[0];
+          const size_t num_lines = folder.ids_in(record["output_file_id"]).size() +
+                                   folder.ids_in(record["error_file_id"]).size();
+          const bool never_began = cancel_after == 0 && num_lines == 0;
+          EXPECT_TRUE(num_lines == 5 || never_began) << shown.dump();
+        }
       }
+      EXPECT_GT(num_waited, 10);
     }
-    is_full = false;
-    life->go_on();
-    EXPECT_EQ(life->shown, shown);
-    check_promises(*life);
-    life = nullptr;
-    if (!shown.empty()) {
-      Life next(folder.path, nullptr, {}, engine);
-      next.run();
-      EXPECT_EQ(next.shown, shown);
-    }
-    if (!was_full || HasFailure()) break;
   }
 }
 

@@ -278,7 +278,7 @@ struct BatchRunner::Outputs {
 
 struct BatchRunner::Batch {
   std::string id;
-  Record record;  // as it is on disk, or will be when the disk allows
+  Record record;  // as it is on disk
   bool accepted = false;
   bool forgotten = false;
   int64_t num_lines = 0;
@@ -288,11 +288,9 @@ struct BatchRunner::Batch {
   struct Change {
     std::function<void(Record&)> edit;
     std::function<void(const Status&)> then;
-    bool on_disk = true;
   };
 
   std::deque<Change> changes;  // the first one is being written
-  bool retrying = false;       // a record, or files, that could not be written
 
   // While it is the active one.
   std::vector<BatchLine> lines;
@@ -307,6 +305,7 @@ struct BatchRunner::Batch {
   std::string reason;              // why lines are left: the record's `cut_short`
   std::vector<BatchError> errors;  // likewise
   bool finishing = false;
+  bool waits_for_disk = false;  // a step of the end failed
 
   // Ends what runs; its lines stay unanswered.
   void drop_live() {
@@ -339,7 +338,9 @@ Json BatchRunner::describe(const Batch& batch) {
                  {"failed", batch.num_failed}}},
                {"metadata", record.order.metadata}};
   for (const auto& [name, time] : record.times) json[name] = time;
-  if (!record.errors.empty()) json["errors"] = errors_json(record.errors);
+  // An error is shown before it is on disk: of a full disk it says that there has to be room.
+  const auto& errors = record.errors.empty() ? batch.errors : record.errors;
+  if (!errors.empty()) json["errors"] = errors_json(errors);
   if (record.has_output) json["output_file_id"] = record.output_file_id;
   if (record.has_errors) json["error_file_id"] = record.error_file_id;
   return json;
@@ -433,20 +434,25 @@ void BatchRunner::create(BatchOrder order, OnShown on_shown) {
   record.error_file_id = FileStore::new_id();
   if (batches_.size() >= kMaxBatches) forget_oldest();
   batches_.push_back(batch);
-  work([this, id = batch->id, text = record.to_text()] { return files_.save_record(id, text); },
-       [this, batch, on_shown = std::move(on_shown)](const Status& status) {
-         if (!status.ok()) {
-           batches_.remove(batch);
-           return on_shown(ApiError{
-               .status = 413,
-               .code = "storage_full",
-               .message = fmt::format("The batch was not accepted: {}.", status.message())});
-         }
-         batch->accepted = true;
-         waiting_.push_back(batch);
-         on_shown(describe(*batch));
-         start_next();
-       });
+  work(
+      [this, id = batch->id, text = record.to_text()] {
+        const Status saved = files_.save_record(id, text);
+        if (!saved.ok()) files_.remove_record(id);  // it is there where only its sync failed
+        return saved;
+      },
+      [this, batch, on_shown = std::move(on_shown)](const Status& status) {
+        if (!status.ok()) {
+          batches_.remove(batch);
+          return on_shown(ApiError{
+              .status = 413,
+              .code = "storage_full",
+              .message = fmt::format("The batch was not accepted: {}.", status.message())});
+        }
+        batch->accepted = true;
+        waiting_.push_back(batch);
+        on_shown(describe(*batch));
+        start_next();
+      });
 }
 
 // Of the key that has most.
@@ -511,8 +517,21 @@ void BatchRunner::cancel(const std::string& id, std::string_view holder, OnShown
         record.enter("cancelling", now);
         if (!has_begun) record.enter("cancelled", now);
       },
-      [this, batch, on_shown = std::move(on_shown)](const Status&) {
-        on_shown(describe(*batch));
+      [this, batch, has_begun, on_shown = std::move(on_shown)](const Status& status) {
+        if (status.ok()) {
+          on_shown(describe(*batch));
+        } else {
+          on_shown(ApiError{
+              .status = 413,
+              .code = "storage_full",
+              .message = fmt::format("The batch stops, but a server that starts now goes on with "
+                                     "it, since its cancellation could not be stored: {}. That is "
+                                     "tried again until there is room.",
+                                     status.message())});
+          // As the active one it is ended when the disk has room.
+          if (!has_begun) waiting_.push_front(batch);
+          start_next();
+        }
         pump(batch);
       });
 }
@@ -533,8 +552,8 @@ void BatchRunner::work(std::function<Status()> on_worker, std::function<void(con
 }
 
 void BatchRunner::change(const BatchPointer& batch, std::function<void(Record&)> edit,
-                         std::function<void(const Status&)> then, bool on_disk) {
-  batch->changes.push_back({.edit = std::move(edit), .then = std::move(then), .on_disk = on_disk});
+                         std::function<void(const Status&)> then) {
+  batch->changes.push_back({.edit = std::move(edit), .then = std::move(then)});
   if (batch->changes.size() == 1) write_next_change(batch);
 }
 
@@ -544,35 +563,17 @@ void BatchRunner::write_next_change(const BatchPointer& batch) {
   next->num_lines = batch->num_lines;
   next->num_completed = batch->num_completed;
   next->num_failed = batch->num_failed;
-  const auto done = [this, batch, next](const Status& status) {
-    batch->record = *next;
-    const Batch::Change change = std::move(batch->changes.front());
-    batch->changes.pop_front();
-    if (!status.ok()) retry_later(batch);
-    if (!batch->changes.empty()) write_next_change(batch);
-    change.then(status);
-  };
-  if (!batch->changes.front().on_disk || batch->forgotten) return done(ok_status());
-  work([this, id = batch->id, text = next->to_text()] { return files_.save_record(id, text); },
-       [id = batch->id, done](const Status& status) {
-         if (!status.ok()) log_warning(fmt::format("The record of {}: {}", id, status.message()));
-         done(status);
-       });
-}
-
-// Finishes the files of a batch that has ended before its record says so.
-void BatchRunner::retry_later(const BatchPointer& batch) {
-  if (std::exchange(batch->retrying, true)) return;
-  host_.post_after(kRetrySeconds, [this, batch] {
-    const std::shared_ptr<Outputs> unfinished = batch->record.ended() ? batch->outputs : nullptr;
-    work([unfinished] { return unfinished != nullptr ? unfinished->finish() : ok_status(); },
-         [this, batch, unfinished](const Status& status) {
-           batch->retrying = false;
-           if (!status.ok()) return retry_later(batch);
-           if (unfinished != nullptr) batch->outputs = nullptr;
-           change(batch, [](Record&) {}, [](const Status&) {});
-         });
-  });
+  work(
+      [this, id = batch->id, text = next->to_text(), forgotten = batch->forgotten] {
+        return forgotten ? ok_status() : files_.save_record(id, text);
+      },
+      [this, batch, next](const Status& status) {
+        if (status.ok()) batch->record = *next;
+        const Batch::Change change = std::move(batch->changes.front());
+        batch->changes.pop_front();
+        if (!batch->changes.empty()) write_next_change(batch);
+        change.then(status);
+      });
 }
 
 void BatchRunner::start_next() {
@@ -805,33 +806,52 @@ void BatchRunner::finish(const BatchPointer& batch) {
   batch->finishing = true;
   change(
       batch,
-      [reason = batch->reason, errors = batch->errors, now = host_.unix_time()](Record& record) {
-        record.cut_short = reason;
-        record.errors = errors;
-        if (reason.empty()) record.enter("finalizing", now);
+      [batch, now = host_.unix_time()](Record& record) {
+        record.cut_short = batch->reason;
+        record.errors = batch->errors;
+        if (batch->reason.empty()) record.enter("finalizing", now);
       },
-      [this, batch](const Status&) { finish_files(batch); });
+      [this, batch](const Status& status) {
+        if (!status.ok()) return retry_later(batch, status, &BatchRunner::finish);
+        write_unanswered(batch);
+      });
 }
 
-// Requests that were not answered go to the error file.
-void BatchRunner::finish_files(const BatchPointer& batch) {
+// Requests that were not answered go to the error file. Where the store is full and the disk is
+// not, as writing the record shows, those that do not fit are left out.
+void BatchRunner::write_unanswered(const BatchPointer& batch) {
   work(
       [batch, outputs = batch->outputs, reason = batch->reason] {
-        Status written;
-        for (size_t i = 0; i < batch->lines.size() && !reason.empty() && written.ok(); ++i) {
+        for (size_t i = 0; i < batch->lines.size() && !reason.empty(); ++i) {
           if (batch->answered[i]) continue;
-          written = outputs->write(
+          HEDDLE_RETURN_IF_ERROR(outputs->write(
               false, batch_error_line(batch->lines[i].custom_id, reason,
-                                      "The batch ended before this request was answered."));
+                                      "The batch ended before this request was answered.")));
+          batch->answered[i] = true;
         }
-        HEDDLE_RETURN_IF_ERROR(outputs->finish());
-        return written;
+        return ok_status();
       },
-      [this, batch](const Status& status) { end(batch, status); });
+      [this, batch](const Status& status) {
+        if (status.ok()) return finish_files(batch);
+        change(
+            batch, [](Record&) {},
+            [this, batch, status](const Status& saved) {
+              if (!saved.ok()) return retry_later(batch, saved, &BatchRunner::write_unanswered);
+              if (batch->errors.empty()) batch->errors.push_back(storage_failed(status));
+              finish_files(batch);
+            });
+      });
 }
 
-void BatchRunner::end(const BatchPointer& batch, const Status& status) {
-  if (!status.ok() && batch->errors.empty()) batch->errors.push_back(storage_failed(status));
+void BatchRunner::finish_files(const BatchPointer& batch) {
+  work([outputs = batch->outputs] { return outputs->finish(); },
+       [this, batch](const Status& status) {
+         if (!status.ok()) return retry_later(batch, status, &BatchRunner::finish_files);
+         end(batch);
+       });
+}
+
+void BatchRunner::end(const BatchPointer& batch) {
   std::string_view last = "completed";
   if (!batch->errors.empty()) {
     last = "failed";
@@ -842,28 +862,33 @@ void BatchRunner::end(const BatchPointer& batch, const Status& status) {
   }
   change(
       batch,
-      [outputs = batch->outputs, errors = batch->errors, last,
-       now = host_.unix_time()](Record& record) {
-        record.errors = errors;
-        record.has_output = outputs->has(true);
-        record.has_errors = outputs->has(false);
+      [batch, last, now = host_.unix_time()](Record& record) {
+        record.errors = batch->errors;
+        record.has_output = batch->outputs->has(true);
+        record.has_errors = batch->outputs->has(false);
         record.enter(last, now);
       },
-      [this, batch, status](const Status&) {
+      [this, batch](const Status& status) {
+        if (!status.ok()) return retry_later(batch, status, &BatchRunner::end);
         log_info(fmt::format("Batch {} {}: {} of {} requests completed, {} failed", batch->id,
                              batch->record.status, batch->num_completed, batch->num_lines,
                              batch->num_failed));
         batch->lines = {};
         batch->answered = {};
-        if (status.ok()) {
-          batch->outputs = nullptr;
-        } else {
-          retry_later(batch);
-        }
+        batch->outputs = nullptr;
         active_ = nullptr;
         start_next();
-      },
-      /*on_disk=*/status.ok());
+      });
+}
+
+// The disk did not take a step of the end: does that step again, and logs the first such failure.
+void BatchRunner::retry_later(const BatchPointer& batch, const Status& status,
+                              void (BatchRunner::*step)(const BatchPointer&)) {
+  if (!std::exchange(batch->waits_for_disk, true)) {
+    log_warning(fmt::format("The end of {} cannot be stored, which is tried again until it is: {}",
+                            batch->id, status.message()));
+  }
+  host_.post_after(kRetrySeconds, [this, batch, step] { (this->*step)(batch); });
 }
 
 }  // namespace heddle::server

@@ -16,9 +16,10 @@
 //      expired, failed) and its errors. From here on no request is made.
 //   5. Where it is cut short: a line in the error file per request that has no answer.
 //   6. Both files are synced and described, and so become files of the store.
-//   7. The record, `completed`, `failed`, `expired` or `cancelled`, with the counts. Then the
-//   client
-//      is shown the end.
+//   7. The record, `completed`, `failed`, `expired` or `cancelled`, with the counts.
+//
+// A client is shown a state once the record says it: what it saw is what a server finds that starts
+// later. Errors alone are shown before.
 //
 // A cancellation is answered once its record is on disk. A server that starts (restore(), resume())
 // finds for every record that has not ended:
@@ -42,8 +43,8 @@
 // counted and is made again at the next start. The same holds while the engine is out of order.
 //
 // When the disk or the store is full, the batch ends as `failed` with all lines that were counted.
-// If the disk has no room for steps 6 and 7 either, the end is shown and these steps are retried
-// until they are done; a server that starts before that goes on with the batch.
+// If the disk has no room for steps 4 to 7 either, these are repeated until they are done, and
+// the batches after it wait; a server that starts before that goes on with the batch.
 //
 // Threading: confined to the I/O thread, except for restore(); files are read and written on
 //            workers.
@@ -152,12 +153,10 @@ class BatchRunner {
   void work(std::function<Status()> on_worker, std::function<void(const Status&)> then);
 
   // Changes the record of a batch, on disk and then here, one change after the other. `then` gets
-  // the outcome; a record that could not be written is changed all the same, and written later.
-  // Without `on_disk` the change is written with the next one.
+  // the outcome; a record that could not be written is as before.
   void change(const BatchPointer& batch, std::function<void(Record&)> edit,
-              std::function<void(const Status&)> then, bool on_disk = true);
+              std::function<void(const Status&)> then);
   void write_next_change(const BatchPointer& batch);
-  void retry_later(const BatchPointer& batch);
 
   void start_next();
   void start(const BatchPointer& batch);
@@ -174,8 +173,11 @@ class BatchRunner {
   void cut_short(const BatchPointer& batch, std::string_view reason,
                  std::optional<BatchError> error);
   void finish(const BatchPointer& batch);
+  void write_unanswered(const BatchPointer& batch);
   void finish_files(const BatchPointer& batch);
-  void end(const BatchPointer& batch, const Status& status);
+  void end(const BatchPointer& batch);
+  void retry_later(const BatchPointer& batch, const Status& status,
+                   void (BatchRunner::*step)(const BatchPointer&));
 
   const BatchHost host_;
   FileStore& files_;
