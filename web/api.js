@@ -33,7 +33,8 @@ async function call(path, {body, signal, key = getKey()} = {}) {
   }
   if (response.ok) return response;
   const text = await response.text();
-  let message = text;
+  // The page of a proxy is no message.
+  let message = response.headers.get('Content-Type')?.includes('html') ? '' : text;
   try {
     message = JSON.parse(text).error.message;
   } catch { /* a plain text says it as it is */ }

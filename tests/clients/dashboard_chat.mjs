@@ -84,18 +84,27 @@ assert.equal(await page.locator('.message.user .text').textContent(), 'Snow?');
 await page.click('#undo button');
 assert.equal(await page.locator('.message.user .text').textContent(), 'Rain?');
 
-// The switch of a template that has one.
+// The switch of a template that has one, and the defaults of a model that has some: they show and are not sent. Of the
+// fields those are sent that have something in them, 0 and a neutral value, too.
 await page.route('**/model_info', async (route) => {
   const response = await route.fetch();
-  await route.fulfill({response, json: {...await response.json(), has_reasoning_switch: true}});
+  await route.fulfill({response, json: {...await response.json(), has_reasoning_switch: true,
+                                        default_sampling: {temperature: 0.6, top_k: 20, min_p: 0}}});
 });
 assert.equal(await page.isVisible('#reasoning'), false);
 await page.reload();
 await page.waitForSelector('#reasoning-field:not([hidden])');
 await page.selectOption('#reasoning', 'off');
-assert.deepEqual((await ask('Off.')).reasoning, {enabled: false});
+assert.deepEqual(await Promise.all(['temperature', 'top_k', 'min_p', 'top_p'].map(
+  (name) => page.getAttribute(`[name=${name}]`, 'placeholder'))), ['0.6', '20', '0', 'model']);
+await page.fill('[name=temperature]', '0');
+await page.fill('[name=top_p]', '1');
+const set = await ask('Off.');
+assert.deepEqual([set.reasoning, set.temperature, set.top_p], [{enabled: false}, 0, 1]);
+assert.equal(['top_k', 'min_p', 'presence_penalty', 'stop'].some((name) => name in set), false);
 await answered(2);
 await page.selectOption('#reasoning', '');
+for (const name of ['temperature', 'top_p']) await page.fill(`[name=${name}]`, '');
 
 // A request that waits says behind how many.
 let rid = '';
@@ -115,12 +124,25 @@ await answered(3);
 await page.unroute('**/inspect');
 await page.unroute(chatRoute);
 
-// A connection that fails offers another try.
-await page.route(chatRoute, (route) => route.abort());
-await ask('Lost.');
-await page.waitForSelector('.failed .retry');
-await page.unroute(chatRoute);
+// A connection that fails, ends within an answer or is a proxy's page, and a server that is full, say so and offer
+// another try; nothing but the question is sent again.
+const cut = events(['half']).body.split('\n\n')[0] + '\n\n';
+for (const [fail, wanted] of [
+  [(route) => route.abort(), /cannot be reached/],
+  [(route) => route.fulfill({...events([]), body: cut}), /ended before the answer did/],
+  [(route) => route.fulfill({status: 502, contentType: 'text/html', body: '<h1>Bad Gateway</h1>'}), /The server answered 502/],
+  [(route) => route.fulfill({status: 503, json: {error: {message: 'Too many wait.'}}}), /Too many wait/]]) {
+  await page.route(chatRoute, fail);
+  if (await page.locator('.failed .retry').count() === 0) await ask('Lost.');
+  else await page.click('.failed .retry');
+  await page.waitForFunction((text) => new RegExp(text, 'i').test(document.querySelector('.failed')?.textContent ?? ''),
+                             wanted.source);
+  await page.waitForSelector('.failed .retry');
+  await page.unroute(chatRoute);
+}
+const retried = page.waitForRequest((request) => request.url().endsWith('/v1/chat/completions'));
 await page.click('.failed .retry');
+assert.equal(JSON.parse((await retried).postData()).messages.at(-1).content, 'Lost.');
 await answered(4);
 assert.equal(await page.locator('.failed .retry').count(), 0);
 
@@ -145,7 +167,7 @@ await page.click('.failed .retry');
 await answered(5);
 for (const path of [chatRoute, '**/v1/models']) await page.unroute(path);
 const expected = complaints.splice(0);
-assert.ok(expected.every((line) => /401|ERR_FAILED/.test(line)), expected.join('\n'));
+assert.ok(expected.every((line) => /401|502|503|ERR_FAILED/.test(line)), expected.join('\n'));
 
 // Traffic has its past after a reload.
 const numPoints = (least) => page.waitForFunction((number) => {
