@@ -394,8 +394,9 @@ class GgufParser {
       HEDDLE_ASSIGN_OR_RETURN(value.bytes, take_bytes(value.count * size, readable(key)));
     } else {
       const auto begin = rest_;
+      const std::string name = readable(key);  // once: vocabularies have hundreds of thousands
       for (uint64_t i = 0; i < value.count; ++i) {
-        HEDDLE_RETURN_IF_ERROR(take_string(readable(key)).status());
+        HEDDLE_RETURN_IF_ERROR(take_string(name).status());
       }
       value.bytes = begin.first(begin.size() - rest_.size());
     }
