@@ -10,6 +10,7 @@
 #include "checkpoint/readable.h"
 #include "core/file_presence.h"
 #include "core/json_reader.h"
+#include "core/remedy.h"
 
 namespace heddle::checkpoint {
 
@@ -212,7 +213,9 @@ std::string CheckpointFiles::name_twins() const {
 Status CheckpointFiles::add_shards(const std::filesystem::path& index_path) {
   HEDDLE_ASSIGN_OR_RETURN(const std::string text, read_text_file(index_path, kMaxHeaderBytes));
   Result<std::vector<IndexEntry>> parsed = parse_index(text);
-  if (!parsed.ok()) return parsed.status().with_context(index_path.string());
+  if (!parsed.ok()) {
+    return with_remedy(parsed.status(), kDownloadAgain).with_context(index_path.string());
+  }
   const std::vector<IndexEntry>& entries = *parsed;
 
   std::map<std::string_view, size_t> shards;  // sorted, so that files are opened in order

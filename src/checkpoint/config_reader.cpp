@@ -9,6 +9,7 @@
 
 #include "checkpoint/readable.h"
 #include "core/json_syntax.h"
+#include "core/remedy.h"
 
 namespace heddle::checkpoint {
 
@@ -49,8 +50,8 @@ std::optional<double> number_of(const json& value) {
 
 Result<json> parse_json_object(std::string_view text) {
   if (text.size() > static_cast<size_t>(kMaxConfigBytes)) {
-    return data_loss(
-        fmt::format("{} bytes of JSON; at most {} are read", text.size(), kMaxConfigBytes));
+    return data_loss(fmt::format("{} bytes of JSON, more than the {} that are read", text.size(),
+                                 kMaxConfigBytes));
   }
   HEDDLE_ASSIGN_OR_RETURN(const std::string strict, strict_json(text));
   json root = json::parse(strict, nullptr, /*allow_exceptions=*/false);
@@ -184,7 +185,8 @@ bool ConfigReader::boolean(std::string_view key, bool fallback) {
   if (value == nullptr) return fallback;
   if (value->is_boolean()) return value->get<bool>();
   if (*value == 0 || *value == 1) return *value == 1;  // as Python reads them
-  fail(invalid_argument(fmt::format("{} is {}, not true or false", key, shown(*value))));
+  fail(invalid_argument(
+      fmt::format("{} is {}, not true or false; write one of them", key, shown(*value))));
   return fallback;
 }
 
@@ -279,8 +281,10 @@ void ConfigReader::refuse(std::string_view key, std::string_view remedy) {
       fmt::format("{} is {}; {}", key, value == nullptr ? "absent" : shown(*value), remedy)));
 }
 
+// All errors of a document pass here: those without a remedy get one.
 void ConfigReader::fail(Status status) {
-  if (first_error_.ok()) first_error_ = std::move(status);
+  if (!first_error_.ok()) return;
+  first_error_ = with_remedy(status, "write the model's value, or download the file again");
 }
 
 }  // namespace heddle::checkpoint

@@ -16,6 +16,7 @@
 #include "core/file_presence.h"
 #include "core/log.h"
 #include "core/printable.h"
+#include "core/remedy.h"
 
 namespace heddle::checkpoint {
 
@@ -138,8 +139,9 @@ void note_unused_keys(const nlohmann::json& root, const ConfigReader& reader,
 Status check_ids(const GenerationConfig& config, int64_t vocab_size) {
   for (const int64_t id : config.eos_token_ids) {
     if (id >= vocab_size) {
-      return invalid_argument(
-          fmt::format("eos_token_id has {}, but the model's vocab_size is {}", id, vocab_size));
+      return invalid_argument(fmt::format(
+          "eos_token_id has {}, but the model's vocab_size is {}; download both files again", id,
+          vocab_size));
     }
   }
   return ok_status();
@@ -185,7 +187,9 @@ Result<GenerationConfig> load_generation_config(const std::filesystem::path& fol
       path = *gguf;
       origin = "general.sampling";
       Result<std::optional<std::string>> written = gguf_generation_config(file.metadata());
-      if (!written.ok()) return written.status().with_context(path.string());
+      if (!written.ok()) {
+        return with_remedy(written.status(), kDownloadAgain).with_context(path.string());
+      }
       text = *std::move(written);
     }
   }

@@ -429,7 +429,7 @@ class GgufParser {
   Status read_tensor_form(GgufTensor& tensor) {
     HEDDLE_ASSIGN_OR_RETURN(const auto rank, take<uint32_t>("its rank"));
     if (rank < 1 || rank > kMaxGgufRank) {
-      return data_loss(fmt::format("it has {} dimensions; 1 to {} are served", rank, kMaxGgufRank));
+      return data_loss(fmt::format("it has {} dimensions, outside 1 to {}", rank, kMaxGgufRank));
     }
     std::array<int64_t, kMaxGgufRank> dims{};
     for (uint32_t i = 0; i < rank; ++i) {

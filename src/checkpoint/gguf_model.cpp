@@ -12,6 +12,7 @@
 
 #include "checkpoint/readable.h"
 #include "core/file_presence.h"
+#include "core/remedy.h"
 
 namespace heddle::checkpoint {
 
@@ -137,7 +138,7 @@ Result<GgufModel> GgufModel::open(const fs::path& path) {
 Status GgufModel::add_part(const fs::path& path) {
   HEDDLE_ASSIGN_OR_RETURN(MappedFile file, MappedFile::open(path));
   Result<GgufHeader> header = parse_gguf_header(file.bytes());
-  if (!header.ok()) return header.status().with_context(path.string());
+  if (!header.ok()) return with_remedy(header.status(), kDownloadAgain).with_context(path.string());
   parts_.push_back({.file = std::move(file), .header = std::move(header).value()});
   const Part& part = parts_.back();
   for (const GgufTensor& tensor : part.header.tensors) {
@@ -156,7 +157,8 @@ Status GgufModel::add_other_parts() {
   HEDDLE_ASSIGN_OR_RETURN(const auto stored_count, metadata().integer("split.count"));
   const int64_t count = stored_count.value_or(1);
   if (count < 0 || count > kMaxParts) {
-    return data_loss(fmt::format("split.count is {}; 1 to {} are served", count, kMaxParts));
+    return data_loss(fmt::format("split.count is {}, outside 1 to {}; download the file again",
+                                 count, kMaxParts));
   }
   if (count < 2) return ok_status();
   const std::optional<PartName> name = part_name(path_.filename().string());

@@ -84,7 +84,8 @@ Result<std::string> read_text_file(const std::filesystem::path& path, int64_t ma
   HEDDLE_ASSIGN_OR_RETURN(const int64_t size, size_of_plain_file(file.get(), path));
   if (size > max_bytes) {
     return invalid_argument(
-        fmt::format("{} has {} bytes; at most {} are read", path.string(), size, max_bytes));
+        fmt::format("{} has {} bytes, more than the {} that are read; download the file again",
+                    path.string(), size, max_bytes));
   }
   std::string text(static_cast<size_t>(size), '\0');
   size_t done = 0;

@@ -339,6 +339,7 @@ TEST_P(BadConfigTest, IsOneErrorThatNamesKeyAndValue) {
   const Result<ModelConfig> config = with(GetParam().key, json::parse(GetParam().value));
   ASSERT_FALSE(config.ok());
   EXPECT_THAT(config.status().message(), HasSubstr(GetParam().message));
+  EXPECT_THAT(config.status().message(), HasSubstr("; ")) << "no remedy";
 }
 
 INSTANTIATE_TEST_SUITE_P(

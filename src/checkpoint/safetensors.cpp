@@ -12,6 +12,7 @@
 #include "checkpoint/readable.h"
 #include "core/file_kind.h"
 #include "core/json_syntax.h"
+#include "core/remedy.h"
 
 namespace heddle::checkpoint {
 
@@ -45,12 +46,6 @@ std::string describe_other_kind(std::span<const std::byte> bytes) {
                      readable(start));
 }
 
-// Most wrong headers belong to files that were cut off or changed during the download.
-Status with_remedy(const Status& status) {
-  if (status.code() != StatusCode::kDataLoss) return status;
-  return {status.code(), status.message() + "; download the file again"};
-}
-
 }  // namespace
 
 Result<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path) {
@@ -60,7 +55,7 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path)
   }
   Result<SafetensorsHeader> header =
       parse_safetensors_header(file.bytes(), static_cast<int64_t>(file.bytes().size()));
-  if (!header.ok()) return header.status().with_context(path.string());
+  if (!header.ok()) return with_remedy(header.status(), kDownloadAgain).with_context(path.string());
   return SafetensorsFile(std::move(file), std::move(header).value());
 }
 
@@ -281,7 +276,7 @@ class HeaderWalker {
     if (entry.end > data_size_) {
       return data_loss(
           fmt::format("data_offsets [{}, {}] reach behind the {} bytes of data in the "
-                      "file: truncated, or not fully downloaded",
+                      "file: truncated, or not fully downloaded; download it again",
                       entry.begin, entry.end, data_size_));
     }
     // Also a shape with a zero in it must not overflow: strides are products of its other
@@ -365,21 +360,22 @@ Result<SafetensorsHeader> parse_safetensors_header(std::span<const std::byte> by
                                                    int64_t file_size) {
   constexpr int64_t kLengthBytes = 8;
   if (file_size < kLengthBytes || bytes.size() < kLengthBytes) {
-    return with_remedy(
-        data_loss(fmt::format("{} bytes are too short for a safetensors file", file_size)));
+    return data_loss(fmt::format("{} bytes are too short for a safetensors file", file_size));
   }
   uint64_t length = 0;
   for (size_t i = 0; i < kLengthBytes; ++i)
     length |= std::to_integer<uint64_t>(bytes[i]) << (8 * i);
   if (length > static_cast<uint64_t>(kMaxHeaderBytes)) {
-    return with_remedy(data_loss(
-        fmt::format("the header claims {} bytes; at most {} are read (is this a safetensors file?)",
-                    length, kMaxHeaderBytes)));
+    return data_loss(fmt::format(
+        "the header claims {} bytes, more than the {} that are read (is this a safetensors file?)",
+        length, kMaxHeaderBytes));
   }
   if (length > static_cast<uint64_t>(file_size - kLengthBytes) ||
       length > bytes.size() - static_cast<size_t>(kLengthBytes)) {
-    return with_remedy(data_loss(
-        fmt::format("the header claims {} bytes, the file has {}: truncated", length, file_size)));
+    return data_loss(
+        fmt::format("the header claims {} bytes, the file has {}: truncated; download it "
+                    "again",
+                    length, file_size));
   }
 
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()) + kLengthBytes,
@@ -388,17 +384,16 @@ Result<SafetensorsHeader> parse_safetensors_header(std::span<const std::byte> by
   header.data_offset = kLengthBytes + static_cast<int64_t>(length);
   const int64_t data_size = file_size - header.data_offset;
   if (Status status = walk_header(text, data_size, header); !status.ok()) {
-    // Either the header is wrong, or it has what only Python's json reads (core/json_syntax.h). An
-    // error of strict_json() has its own remedy.
+    // Either the header is wrong, or it has what only Python's json reads (core/json_syntax.h).
     const Result<std::string> strict = strict_json(text);
     if (!strict.ok()) return strict.status().with_context("the header");
-    if (*strict == text) return with_remedy(status);
+    if (*strict == text) return status;
     header.tensors.clear();
     header.metadata.clear();
-    HEDDLE_RETURN_IF_ERROR(with_remedy(walk_header(*strict, data_size, header)));
+    HEDDLE_RETURN_IF_ERROR(walk_header(*strict, data_size, header));
   }
-  HEDDLE_RETURN_IF_ERROR(with_remedy(sort_by_name(header.tensors)));
-  HEDDLE_RETURN_IF_ERROR(with_remedy(check_layout(header.tensors, data_size)));
+  HEDDLE_RETURN_IF_ERROR(sort_by_name(header.tensors));
+  HEDDLE_RETURN_IF_ERROR(check_layout(header.tensors, data_size));
   return header;
 }
 

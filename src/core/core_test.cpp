@@ -10,6 +10,7 @@
 #include "core/dtype.h"
 #include "core/no_thread.h"
 #include "core/printable.h"
+#include "core/remedy.h"
 #include "core/shape_contract.h"
 #include "core/tensor.h"
 
@@ -33,6 +34,19 @@ TEST(Status, CarriesCodeMessageAndContext) {
   EXPECT_EQ(status.code(), StatusCode::kNotFound);
   EXPECT_EQ(status.to_string(), "NOT_FOUND: model.safetensors: no such file");
   EXPECT_TRUE(ok_status().with_context("anything").ok());
+}
+
+TEST(Remedy, IsAddedWhereTheMessageHasNone) {
+  EXPECT_TRUE(with_remedy(ok_status(), kDownloadAgain).ok());
+  constexpr std::string_view kCases[][2] = {
+      {"depth is 0, outside 1 to 64", "depth is 0, outside 1 to 64; download the file again"},
+      {"depth is 0; write 1", "depth is 0; write 1"},
+      {"cut: download it again", "cut: download it again"}};
+  for (const auto& [message, wanted] : kCases) {
+    const Status status = with_remedy(data_loss(std::string(message)), kDownloadAgain);
+    EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+    EXPECT_EQ(status.message(), wanted);
+  }
 }
 
 TEST(Result, PassesValuesAndErrorsThrough) {

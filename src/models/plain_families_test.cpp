@@ -559,7 +559,8 @@ TEST(PlainFamilies, HaveAnotherTableOfLongRopeBeyondTheOriginalContext) {
   EXPECT_EQ(within.max_position_embeddings, 256);
   config["head_dim"] = 24;
   EXPECT_EQ(testing::refusal(config).message(),
-            "long_factor is [1.5,2.2,2.9,3.6,4.3,5.0], not a list of 9 numbers");
+            "long_factor is [1.5,2.2,2.9,3.6,4.3,5.0], not a list of 9 numbers; "
+            "write the model's value, or download the file again");
 }
 
 // Implementations disagree about texts beyond the original context, so those are not served.

@@ -495,6 +495,7 @@ TEST(Refusals, NameTheKeyAndTheValue) {
       const Status status = testing::refusal(config);
       EXPECT_EQ(status.code(), code) << status.to_string();
       EXPECT_THAT(status.message(), HasSubstr(refusal.message));
+      EXPECT_THAT(status.message(), HasSubstr("; ")) << "no remedy";
     }
   }
   EXPECT_EQ(refused.size(), families().size()) << "a family without a row";

@@ -16,7 +16,7 @@ Status AddedTokens::add(AddedToken token) {
     return data_loss(fmt::format("the added token {} has an empty content", token.id));
   }
   if (token.id < 0 || token.id > kMaxTokenId) {
-    return data_loss(fmt::format("the added token '{}' has the id {}; ids go from 0 to {}",
+    return data_loss(fmt::format("the added token '{}' has the id {}, outside 0 to {}",
                                  shown_token(token.content), token.id, kMaxTokenId));
   }
   if (const AddedToken* other = find(token.id)) {

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "checkpoint/gguf_model.h"
+#include "core/remedy.h"
 #include "tokenizer/bpe_model.h"
 #include "tokenizer/bpe_tokenizer.h"
 #include "tokenizer/gguf_vocabulary.h"
@@ -267,14 +268,16 @@ Result<std::unique_ptr<Tokenizer>> make_gguf_tokenizer(const GgufMetadata& metad
 Result<TokenizerConfig> load_gguf_tokenizer_config(const std::filesystem::path& path) {
   HEDDLE_ASSIGN_OR_RETURN(const auto model, checkpoint::GgufModel::open(path));
   Result<TokenizerConfig> config = gguf_tokenizer_config(model.metadata());
-  if (!config.ok()) return config.status().with_context(path.string());
+  if (!config.ok()) return with_remedy(config.status(), kDownloadAgain).with_context(path.string());
   return config;
 }
 
 Result<std::unique_ptr<Tokenizer>> load_gguf_tokenizer(const std::filesystem::path& path) {
   HEDDLE_ASSIGN_OR_RETURN(const auto model, checkpoint::GgufModel::open(path));
   Result<std::unique_ptr<Tokenizer>> tokenizer = make_gguf_tokenizer(model.metadata());
-  if (!tokenizer.ok()) return tokenizer.status().with_context(path.string());
+  if (!tokenizer.ok()) {
+    return with_remedy(tokenizer.status(), kDownloadAgain).with_context(path.string());
+  }
   return tokenizer;
 }
 

@@ -100,7 +100,7 @@ Result<GgufVocabulary> read_gguf_vocabulary(const GgufMetadata& metadata) {
     return data_loss("the metadata has no tokenizer.ggml.tokens: a file without a vocabulary");
   }
   if (tokens->size() > static_cast<size_t>(kMaxTokenId)) {
-    return data_loss(fmt::format("tokenizer.ggml.tokens has {} entries; the limit is {}",
+    return data_loss(fmt::format("tokenizer.ggml.tokens has {} entries, more than {}",
                                  tokens->size(), kMaxTokenId));
   }
   vocabulary.tokens = *std::move(tokens);

@@ -175,14 +175,12 @@ Result<Piece> read_piece(std::string_view message, int64_t index) {
   }
   if (!fields.is_well_formed()) return not_a_sentencepiece_model(kNotWellFormed);
   if (piece.text.empty() || piece.text.find('\0') != std::string_view::npos) {
-    return data_loss(
-        fmt::format("piece {} of the SentencePiece model {}; no such piece can be loaded", index,
-                    piece.text.empty() ? "is empty" : "has a zero byte"));
+    return data_loss(fmt::format("piece {} of the SentencePiece model {}", index,
+                                 piece.text.empty() ? "is empty" : "has a zero byte"));
   }
   if (piece.text.size() > kMaxPieceBytes) {
-    return data_loss(
-        fmt::format("piece {} of the SentencePiece model has {} bytes; the limit is {}", index,
-                    piece.text.size(), kMaxPieceBytes));
+    return data_loss(fmt::format("piece {} of the SentencePiece model has {} bytes, more than {}",
+                                 index, piece.text.size(), kMaxPieceBytes));
   }
   return piece;
 }

@@ -206,7 +206,7 @@ TEST(SentencePieceCheck, RefusesPiecesThatTheLibraryCannotTake) {
   EXPECT_THAT(message_of(field(1, field(1, "a\0b"s))), HasSubstr("piece 0 of the "));
   EXPECT_THAT(message_of(field(1, field(1, "a\0b"s))), HasSubstr("has a zero byte"));
   EXPECT_THAT(message_of(field(1, field(1, std::string(kMaxPieceBytes + 1, 'a')))),
-              HasSubstr("has 4097 bytes; the limit is 4096"));
+              HasSubstr("has 4097 bytes, more than 4096"));
 }
 
 TEST(SentencePieceCheck, HasRoomFor64UserDefinedPiecesInOneAnother) {

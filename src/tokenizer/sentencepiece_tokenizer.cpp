@@ -12,6 +12,7 @@
 
 #include "core/json_reader.h"
 #include "core/log.h"
+#include "core/remedy.h"
 #include "tokenizer/added_tokens.h"
 #include "tokenizer/sentencepiece_model.h"
 #include "tokenizer/token_bound.h"
@@ -169,7 +170,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     const auto status = processor_.LoadFromSerializedProto(model);
     if (!status.ok()) return not_a_sentencepiece_model(status.ToString());
     if (processor_.GetPieceSize() > kMaxTokenId) {
-      return data_loss(fmt::format("the model has {} pieces; the limit is {}",
+      return data_loss(fmt::format("the model has {} pieces, more than {}",
                                    processor_.GetPieceSize(), kMaxTokenId));
     }
     return ok_status();
@@ -342,7 +343,9 @@ Result<std::unique_ptr<Tokenizer>> load_sentencepiece(const std::filesystem::pat
         path.string()));
   }
   Result<std::unique_ptr<Tokenizer>> tokenizer = parse_sentencepiece(model, config);
-  if (!tokenizer.ok()) return tokenizer.status().with_context(path.string());
+  if (!tokenizer.ok()) {
+    return with_remedy(tokenizer.status(), kDownloadAgain).with_context(path.string());
+  }
   return tokenizer;
 }
 

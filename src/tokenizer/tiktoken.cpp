@@ -11,6 +11,7 @@
 #include "core/file_presence.h"
 #include "core/json_reader.h"
 #include "core/log.h"
+#include "core/remedy.h"
 #include "tokenizer/bpe_model.h"
 #include "tokenizer/bpe_tokenizer.h"
 #include "tokenizer/pre_tokenizer.h"
@@ -60,8 +61,8 @@ Status add_line(std::string_view line, std::string& bytes, BpeBuilder& builder) 
     return data_loss(fmt::format("'{}' is not base64", shown_token(line.substr(0, space))));
   }
   if (bytes.size() > kMaxTokenBytes) {
-    return data_loss(
-        fmt::format("a token of {} bytes; at most {} are read", bytes.size(), kMaxTokenBytes));
+    return data_loss(fmt::format("a token of {} bytes, more than the {} that are read",
+                                 bytes.size(), kMaxTokenBytes));
   }
   const std::string_view digits = line.substr(space + 1);
   int64_t rank = 0;
@@ -140,7 +141,9 @@ Result<std::unique_ptr<Tokenizer>> make_tokenizer(std::string_view ranks,
 
 Result<std::unique_ptr<Tokenizer>> parse_tiktoken(std::string_view ranks, TokenizerConfig config) {
   Result<std::unique_ptr<Tokenizer>> tokenizer = make_tokenizer(ranks, config);
-  if (!tokenizer.ok()) return tokenizer.status().with_context(std::string(kTiktokenFile));
+  if (!tokenizer.ok()) {
+    return with_remedy(tokenizer.status(), kDownloadAgain).with_context(std::string(kTiktokenFile));
+  }
   return tokenizer;
 }
 

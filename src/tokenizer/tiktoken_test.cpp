@@ -189,7 +189,7 @@ TEST(Tiktoken, NamesTheLineThatIsWrong) {
   EXPECT_THAT(error_of(good + "YWI= 257"),
               HasSubstr("no token has the rank 256, though ranks go to 257"));
   EXPECT_THAT(error_of(good + line(std::string(1025, 'a'), 256)),
-              HasSubstr("line 257: a token of 1025 bytes; at most 1024 are read"));
+              HasSubstr("line 257: a token of 1025 bytes, more than the 1024 that are read"));
   EXPECT_EQ(error_of(good + line(std::string(1024, 'a'), 256)), "no error");
   EXPECT_THAT(error_of(good.substr(good.find('\n') + 1)),
               HasSubstr("the byte 0x00 is not a token"));

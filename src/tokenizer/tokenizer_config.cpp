@@ -11,6 +11,7 @@
 #include "core/file_presence.h"
 #include "core/json_reader.h"
 #include "core/log.h"
+#include "core/remedy.h"
 #include "tokenizer/gguf_tokenizer.h"
 #include "tokenizer/tokenizer_json.h"
 #include "tokenizer/vocabulary.h"
@@ -148,7 +149,7 @@ Result<std::vector<AddedToken>> parse_added_tokens_file(std::string_view json) {
     HEDDLE_ASSIGN_OR_RETURN(const int64_t id, JsonValue(value, std::string(content)).as_integer());
     if (id < 0 || id > kMaxTokenId) {
       return data_loss(
-          fmt::format("'{}' has the id {}; ids go from 0 to {}", content, id, kMaxTokenId));
+          fmt::format("'{}' has the id {}, outside 0 to {}", content, id, kMaxTokenId));
     }
     AddedToken token{.id = static_cast<TokenId>(id), .content = std::string(content)};
     const auto known = std::ranges::find(tokens, token.content, &AddedToken::content);
@@ -288,7 +289,7 @@ Status join_added_tokens(std::string_view json, TokenizerConfig& config) {
 Status load_added_tokens(const std::filesystem::path& model_dir, TokenizerConfig& config) {
   const std::filesystem::path path = model_dir / kAddedFileName;
   HEDDLE_ASSIGN_OR_RETURN(const std::string json, text_of(path));
-  return join_added_tokens(json, config).with_context(path.string());
+  return with_remedy(join_added_tokens(json, config), kDownloadAgain).with_context(path.string());
 }
 
 std::vector<AddedToken> unlisted_special_tokens(
@@ -320,11 +321,12 @@ Result<TokenizerConfig> load_tokenizer_config(const std::filesystem::path& model
   HEDDLE_ASSIGN_OR_RETURN(const std::string json,
                           exists ? read_whole_file(path) : Result<std::string>("{}"));
   Result<TokenizerConfig> config = parse_own(json);
-  if (!config.ok()) return config.status().with_context(path.string());
+  if (!config.ok()) return with_remedy(config.status(), kDownloadAgain).with_context(path.string());
   const std::filesystem::path map_path = model_dir / kMapFileName;
   const Result<std::string> map = text_of(map_path);
   const Status joined = join_roles(map, *config);
-  if (!joined.ok()) return map.ok() ? joined.with_context(map_path.string()) : joined;
+  if (!joined.ok())
+    return map.ok() ? with_remedy(joined, kDownloadAgain).with_context(map_path.string()) : joined;
   return config;
 }
 

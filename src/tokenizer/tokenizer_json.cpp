@@ -7,6 +7,7 @@
 
 #include "core/json_reader.h"
 #include "core/log.h"
+#include "core/remedy.h"
 #include "tokenizer/bpe_model.h"
 #include "tokenizer/bpe_tokenizer.h"
 #include "tokenizer/tokenizer_json_steps.h"
@@ -111,8 +112,7 @@ Result<std::vector<AddedToken>> parse_added_tokens(const JsonValue& root) {
     HEDDLE_ASSIGN_OR_RETURN(const JsonValue id_value, entry.require("id"));
     HEDDLE_ASSIGN_OR_RETURN(const int64_t id, id_value.as_integer());
     if (id < 0 || id > kMaxTokenId) {
-      return data_loss(
-          fmt::format("{} is {}; ids go from 0 to {}", id_value.path(), id, kMaxTokenId));
+      return data_loss(fmt::format("{} is {}, outside 0 to {}", id_value.path(), id, kMaxTokenId));
     }
     HEDDLE_ASSIGN_OR_RETURN(AddedToken token, parse_added_token(entry, static_cast<TokenId>(id)));
     tokens.push_back(std::move(token));
@@ -173,7 +173,9 @@ Result<std::unique_ptr<Tokenizer>> load_tokenizer_json(const std::filesystem::pa
     return build(document, config);
   };
   Result<std::unique_ptr<Tokenizer>> tokenizer = load();
-  if (!tokenizer.ok()) return tokenizer.status().with_context(path.string());
+  if (!tokenizer.ok()) {
+    return with_remedy(tokenizer.status(), kDownloadAgain).with_context(path.string());
+  }
   return tokenizer;
 }
 

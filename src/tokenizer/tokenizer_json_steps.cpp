@@ -216,7 +216,7 @@ namespace {
 Result<TokenId> parse_id(const JsonValue& value) {
   HEDDLE_ASSIGN_OR_RETURN(const int64_t id, value.as_integer());
   if (id < 0 || id > kMaxTokenId) {
-    return data_loss(fmt::format("{} is {}; ids go from 0 to {}", value.path(), id, kMaxTokenId));
+    return data_loss(fmt::format("{} is {}, outside 0 to {}", value.path(), id, kMaxTokenId));
   }
   return static_cast<TokenId>(id);
 }

@@ -9,6 +9,7 @@
 #include "core/file_presence.h"
 #include "core/json_reader.h"
 #include "core/log.h"
+#include "core/remedy.h"
 #include "tokenizer/bpe_model.h"
 #include "tokenizer/bpe_tokenizer.h"
 #include "tokenizer/pre_tokenizer.h"
@@ -101,7 +102,9 @@ Result<std::unique_ptr<Tokenizer>> load_vocab_merges(const std::filesystem::path
   HEDDLE_ASSIGN_OR_RETURN(const std::string merges, read_whole_file(model_dir / "merges.txt"));
   Result<std::unique_ptr<Tokenizer>> tokenizer =
       parse_vocab_merges(vocabulary, merges, std::move(config));
-  if (!tokenizer.ok()) return tokenizer.status().with_context(model_dir.string());
+  if (!tokenizer.ok()) {
+    return with_remedy(tokenizer.status(), kDownloadAgain).with_context(model_dir.string());
+  }
   return tokenizer;
 }
 

@@ -45,8 +45,8 @@ void Vocabulary::reserve(size_t num_tokens, size_t num_bytes) {
 
 Status Vocabulary::add_entry(std::string_view text, int64_t id, Kind kind) {
   if (id < 0 || id > kMaxTokenId) {
-    return data_loss(fmt::format("token '{}' has the id {}; ids go from 0 to {}", shown_token(text),
-                                 id, kMaxTokenId));
+    return data_loss(fmt::format("token '{}' has the id {}, outside 0 to {}", shown_token(text), id,
+                                 kMaxTokenId));
   }
   if (text.size() > kMaxTokenBytes ||
       bytes_.size() + text.size() > std::numeric_limits<uint32_t>::max()) {

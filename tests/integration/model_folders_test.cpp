@@ -25,6 +25,7 @@ namespace heddle {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
 // heddle-tiny by links, of which a test replaces files.
@@ -113,6 +114,8 @@ TEST_P(WrongFolderTest, IsNamedWithItsRemedy) {
   for (const char* part : GetParam().wanted) {
     EXPECT_THAT(engine.status().message(), HasSubstr(part));
   }
+  EXPECT_THAT(engine.status().message(), AnyOf(HasSubstr("; "), HasSubstr("download")))
+      << "no remedy";
 }
 
 const WrongFolder kWrongFolders[] = {
@@ -137,7 +140,7 @@ const WrongFolder kWrongFolders[] = {
      {"config.json: hidden_size is \"wide\", not an integer; write a whole number"}},
     {"NotANumber",
      [](const auto& f) { f.replace(kConfig, "\"rms_norm_eps\": 1e-06", "\"rms_norm_eps\": NaN"); },
-     {"config.json: rms_norm_eps is NaN, outside 1e-30 to 1"}},
+     {"config.json: rms_norm_eps is NaN, outside 1e-30 to 1; write the model's value"}},
     {"TooLarge",
      [](const auto& f) {
        f.replace(kConfig, "\"vocab_size\": 1536",
@@ -149,6 +152,26 @@ const WrongFolder kWrongFolders[] = {
        f.replace(kConfig, "\"eos_token_id\": 1427", "\"eos_token_id\": 1000000000");
      },
      {"config.json: eos_token_id is 1000000000, above 16777216"}},
+    {"NoLayers",
+     [](const auto& f) {
+       f.replace(kConfig, "\"num_hidden_layers\": 8", "\"num_hidden_layers\": 0");
+     },
+     {"config.json: num_hidden_layers is 0, outside 1 to 1024; write the model's value, or "
+      "download the file again"}},
+    {"TooManyHeads",
+     [](const auto& f) {
+       f.replace(kConfig, "\"num_attention_heads\": 4", "\"num_attention_heads\": 4097");
+     },
+     {"config.json: num_attention_heads is 4097, outside 1 to 4096; write the model's value"}},
+    {"TokenIdTooLarge",
+     [](const auto& f) {
+       f.replace(kTokenizer, "\"vocab\":{", "\"vocab\":{\"zzz\": 99999999999,");
+     },
+     {"tokenizer.json: ", "'zzz' has the id 99999999999, outside 0 to ",
+      "; download the file again"}},
+    {"TokenTwice",
+     [](const auto& f) { f.replace(kTokenizer, "\"vocab\":{", "\"vocab\":{\"zzz\": 5,"); },
+     {"tokenizer.json: ", "two tokens have the id 5", "; download the file again"}},
     {"MissingKey",
      [](const auto& f) { f.replace(kConfig, "\"vocab_size\": 1536,", ""); },
      {"config.json: vocab_size is missing; download the file again"}},
@@ -285,7 +308,8 @@ const WrongFolder kWrongFolders[] = {
      {"generation_config.json: temperature is \"hot\", not a number; write one of 0 to 100"}},
     {"GenerationEnd",
      [](const auto& f) { f.write("generation_config.json", R"({"eos_token_id": [1427, 99999]})"); },
-     {"generation_config.json: eos_token_id has 99999, but the model's vocab_size is 1536"}},
+     {"generation_config.json: eos_token_id has 99999, but the model's vocab_size is 1536; "
+      "download both"}},
     {"VocabularyId",
      [](const auto& f) { f.replace(kTokenizer, "\"vocab\":{", "\"vocab\":{\"zzz\": \"three\","); },
      {"tokenizer.json: model.vocab['zzz'] is \"three\"; expected a 64-bit integer"}},
@@ -300,7 +324,7 @@ const WrongFolder kWrongFolders[] = {
        f.remove(kTokenizer);
        f.write("tiktoken.model", "IQ== 0\n");
      },
-     {"tiktoken.model: the byte 0x00 is not a token"}},
+     {"tiktoken.model: the byte 0x00 is not a token; download the file again"}},
     {"TiktokenAsSentencePiece",
      [](const auto& f) {
        f.remove(kTokenizer);
