@@ -7,8 +7,10 @@
 #include <thread>
 #include <vector>
 
+#include "checkpoint/checkpoint_fixture.h"
 #include "core/compiler.h"
 #include "server/real_engine_fixture.h"
+#include "tokenizer/tokenizer.h"
 
 namespace heddle::server {
 namespace {
@@ -255,6 +257,26 @@ TEST_F(LeavingClientsTest, NothingIsLeftOfAThousandAndOthersGetTheSameAnswersAsE
       << "\nat the start:\n"
       << at_start;
   EXPECT_EQ(steady_answers(), expected) << "computed from the first token";
+}
+
+// A model without a template, and with one that cannot be read.
+TEST(ModelCodecTest, WarnsAtTheStartWhereChatsWillBeRefused) {
+  const auto tokenizer =
+      tokenizer::load_tokenizer(::heddle::testing::repository_path("models/heddle-tiny"));
+  ASSERT_TRUE(tokenizer.ok());
+  for (const auto& [config, wanted] :
+       {std::pair{"{}", "the model has no chat template"},
+        std::pair{R"({"chat_template": "{% if %}"})", "chat_template"},
+        std::pair{R"({"chat_template": ""})", "the model has no chat template"}}) {
+    SCOPED_TRACE(config);
+    const checkpoint::testing::TemporaryFolder folder;
+    folder.write("tokenizer_config.json", config);
+    ::testing::internal::CaptureStderr();
+    EXPECT_TRUE(make_model_codec(folder.path(), **tokenizer, {}).ok());
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+                ::testing::AllOf(HasSubstr("Chats will be refused, completions are served: "),
+                                 HasSubstr(wanted)));
+  }
 }
 
 }  // namespace
