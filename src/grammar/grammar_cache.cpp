@@ -71,6 +71,7 @@ Result<std::shared_ptr<const TokenGrammar>> GrammarCache::get(const GrammarSourc
   seconds_.observe(taken.count());
   (compiled.ok() ? compiled_ : refused_).add();
   if (!compiled.ok() && compiled.status().code() != StatusCode::kInvalidArgument) return compiled;
+  std::vector<Compiled> evicted;  // freed without the lock, which threads that read requests take
   const MutexLock lock(mutex_);
   const auto [entry, is_new] = kept_.try_emplace(source, Kept{.grammar = compiled, .use = {}});
   if (!is_new) return entry->second.grammar;
@@ -84,6 +85,7 @@ Result<std::shared_ptr<const TokenGrammar>> GrammarCache::get(const GrammarSourc
     num_states_ -= states_of(oldest->second.grammar);
     source_bytes_ -= oldest->first.text.size();
     uses_.pop_back();
+    evicted.push_back(std::move(oldest->second.grammar));
     kept_.erase(oldest);
   }
   return compiled;

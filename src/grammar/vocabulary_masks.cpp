@@ -66,6 +66,7 @@ std::shared_ptr<const FrameMask> VocabularyMasks::make(const Automaton& automato
                                                        const std::optional<MaskModel>& model) {
   // Made without the lock: two threads may make the same mask, one of them is kept.
   auto mask = std::make_shared<const FrameMask>(make_frame_mask(automaton, place, model));
+  std::shared_ptr<const FrameMask> evicted;  // freed without the lock, which the engine takes
   const MutexLock lock(mutex_);
   uses_.push_front(signature);
   const auto [entry, is_new] =
@@ -75,7 +76,9 @@ std::shared_ptr<const FrameMask> VocabularyMasks::make(const Automaton& automato
     return entry->second.mask;
   }
   if (kept_.size() > kMaxKeptMasks) {
-    kept_.erase(uses_.back());
+    const auto oldest = kept_.find(uses_.back());
+    evicted = std::move(oldest->second.mask);
+    kept_.erase(oldest);
     uses_.pop_back();
   }
   return mask;
