@@ -33,6 +33,7 @@ struct ForwardOutputs {
                                             // the last one after the final norm; in this order
 };
 
+struct VisionConfig;  // vision/vision_config.h
 class DraftModel;
 class GgufTranslation;
 
@@ -105,6 +106,10 @@ struct Family {
   // The family's prediction head (drafts/draft_model.h), if a checkpoint has one; null: not
   // supported. Returns null if the configuration names none.
   std::unique_ptr<const DraftModel> (*create_head)(const checkpoint::ModelConfig& config) = nullptr;
+
+  // Reads the vision tower of its multimodal configurations; null: no tower of the family is
+  // served.
+  VisionConfig (*read_tower)(checkpoint::ConfigReader& reader) = nullptr;
 
   // Where GGUF files of the family are served.
   std::vector<GgufArchitecture> gguf = {};

@@ -6,6 +6,7 @@
 #include <string>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "checkpoint/checkpoint_files.h"
 #include "checkpoint/gguf_model.h"
@@ -15,6 +16,7 @@
 #include "checkpoint/tied_head.h"
 #include "core/check.h"
 #include "models/gguf_registry.h"
+#include "models/vision/vision_tower.h"
 
 // One line for each family: the name of its folder, which defines `Family NAME()`.
 // clang-format off
@@ -161,6 +163,52 @@ Result<checkpoint::ModelConfig> load_config(const std::filesystem::path& folder)
   HEDDLE_RETURN_IF_ERROR(add_separate_quantization(folder, *config));
   checkpoint::settle_tied_head(folder, *config);
   return config;
+}
+
+Result<std::unique_ptr<const VisionTower>> parse_vision_tower(std::string_view json_text) {
+  HEDDLE_ASSIGN_OR_RETURN(const checkpoint::ModelConfig model, parse_config(json_text));
+  HEDDLE_ASSIGN_OR_RETURN(const nlohmann::json root, checkpoint::parse_json_object(json_text));
+  constexpr const char* kKey = "vision_config";
+  Status first_error;
+  checkpoint::ConfigReader outer({&root}, first_error);
+  const nlohmann::json* const keys = outer.object(kKey);
+  HEDDLE_RETURN_IF_ERROR(first_error);
+  if (keys == nullptr) {
+    return not_found(fmt::format("there is no vision_config: {} reads text only",
+                                 checkpoint::readable(model.architecture)));
+  }
+  const Family* const family = find_family(model.architecture);
+  HEDDLE_CHECK(family != nullptr);
+  if (family->read_tower == nullptr) {
+    return unimplemented(fmt::format("the vision tower of {} is not served; send it text only",
+                                     checkpoint::readable(model.architecture)));
+  }
+  checkpoint::ConfigReader reader = outer.narrowed({keys}, /*keep_own=*/false);
+  VisionConfig config = family->read_tower(reader);
+  if (config.out_size != model.hidden_size) {
+    reader.fail("out_hidden_size",
+                fmt::format("but the language model is {} wide", model.hidden_size));
+  }
+  if (std::ssize(config.deep_blocks) > model.num_layers) {
+    reader.fail("deepstack_visual_indexes",
+                fmt::format("more blocks than the {} layers of the language model that would add "
+                            "their features",
+                            model.num_layers));
+  }
+  if (!first_error.ok()) return first_error.with_context(kKey);
+  config.image_token = outer.integer("image_token_id", std::nullopt, {0, model.vocab_size - 1});
+  HEDDLE_RETURN_IF_ERROR(first_error);
+  return make_vision_tower(config);
+}
+
+Result<std::unique_ptr<const VisionTower>> load_vision_tower(const std::filesystem::path& folder) {
+  HEDDLE_RETURN_IF_ERROR(checkpoint::check_model_folder(folder));
+  const std::filesystem::path path = folder / "config.json";
+  HEDDLE_ASSIGN_OR_RETURN(const std::string text,
+                          checkpoint::read_text_file(path, checkpoint::kMaxConfigBytes));
+  auto tower = parse_vision_tower(text);
+  if (!tower.ok()) return tower.status().with_context(path.string());
+  return tower;
 }
 
 Result<std::unique_ptr<const checkpoint::WeightSource>> open_weights(

@@ -13,6 +13,8 @@
 
 namespace heddle::models {
 
+class VisionTower;  // vision/vision_tower.h
+
 // In order of name.
 const std::vector<Family>& families();
 
@@ -34,6 +36,15 @@ Result<std::unique_ptr<const checkpoint::WeightSource>> open_weights(
 
 // `config` is what parse_config() or load_config() gave.
 std::unique_ptr<const Model> create_model(const checkpoint::ModelConfig& config);
+
+// The vision tower of a config.json that parse_config() takes. Error: kNotFound without a
+// vision_config; kUnimplemented, naming the architecture, where no tower of the family is served;
+// otherwise those of its reader (vision/vision_config.h), and kInvalidArgument where its features
+// are not as wide as the language model.
+Result<std::unique_ptr<const VisionTower>> parse_vision_tower(std::string_view json_text);
+
+// Reads <folder>/config.json. Errors begin with the file's name.
+Result<std::unique_ptr<const VisionTower>> load_vision_tower(const std::filesystem::path& folder);
 
 // Family::tool_call_format of the family that builds `architecture`; empty where none does.
 [[nodiscard]] std::string_view tool_call_format_of(std::string_view architecture);

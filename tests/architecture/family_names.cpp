@@ -41,7 +41,8 @@ std::vector<std::string> family_names(const fs::path& repository) {
   for (fs::directory_iterator entry(repository / "src" / "models", error), end;
        !error && entry != end; entry.increment(error)) {
     const std::string name = entry->path().filename().string();
-    if (entry->is_directory() && name != "layers" && name != "drafts") names.push_back(name);
+    if (entry->is_directory() && name != "layers" && name != "drafts" && name != "vision")
+      names.push_back(name);
   }
   std::ranges::sort(names);
   return names;

@@ -6,6 +6,7 @@
 #include "models/gguf_translation.h"
 #include "models/layers/decoder.h"
 #include "models/model.h"
+#include "models/vision/vision_config.h"
 
 namespace heddle::models {
 
@@ -44,6 +45,7 @@ Family qwen3() {
                           {"qwen3_vl", "Qwen3VLForConditionalGeneration"}},
           .read_config = read_qwen3_config,
           .create = create_qwen3,
+          .read_tower = read_table_tower,
           .gguf = {{"qwen3", translate_qwen3}, {"qwen3vl", translate_qwen3}}};
 }
 

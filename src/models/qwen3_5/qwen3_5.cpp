@@ -13,6 +13,7 @@
 #include "models/layers/expert_config.h"
 #include "models/layers/gated_hybrid.h"
 #include "models/model.h"
+#include "models/vision/vision_config.h"
 
 namespace heddle::models {
 
@@ -97,6 +98,7 @@ Family qwen3_5() {
           .read_config = read_qwen3_5_config,
           .create = create_qwen3_5,
           .create_head = gated_hybrid_head,
+          .read_tower = read_table_tower,
           .gguf = {{"qwen35", translate_qwen3_5}, {"qwen35moe", translate_qwen3_5_moe}}};
 }
 

@@ -6,6 +6,7 @@
 #include "models/layers/decoder.h"
 #include "models/layers/expert_config.h"
 #include "models/model.h"
+#include "models/vision/vision_config.h"
 
 namespace heddle::models {
 
@@ -57,6 +58,7 @@ Family qwen3_moe() {
                           {"qwen3_vl_moe", "Qwen3VLMoeForConditionalGeneration"}},
           .read_config = read_qwen3_moe_config,
           .create = create_qwen3_moe,
+          .read_tower = read_table_tower,
           .gguf = {{"qwen3moe", translate_qwen3_moe}, {"qwen3vlmoe", translate_qwen3_moe}}};
 }
 

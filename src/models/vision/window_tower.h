@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// WindowTower: transformer blocks with RMS norms and SwiGLU, most of which attend within windows of
+// a picture only. So that windows are segments, cells enter window by window; the features come out
+// in the picture's order.
+//     x += attn(norm1(x));  x += down(silu(gate(norm2(x))) * up(norm2(x)))
+// Bai et al., "Qwen2.5-VL Technical Report", arXiv:2502.13923.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "models/vision/vision_tower.h"
+
+namespace heddle::models {
+
+class WindowTower final : public VisionTower {
+ public:
+  using VisionTower::VisionTower;
+
+  [[nodiscard]] TowerInputs lay_out(const PatchGrid& grid) const override;
+
+ protected:
+  void add_weights(std::vector<checkpoint::WeightSpec>& specs,
+                   const std::string& hub) const override;
+  graph::Value build_blocks(graph::GraphBuilder& g, graph::Value x,
+                            const PatchInputs& inputs) const override;
+
+  [[nodiscard]] bool has_patch_bias() const override { return false; }
+};
+
+}  // namespace heddle::models
