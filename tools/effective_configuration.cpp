@@ -35,6 +35,8 @@ Json resources_json(const Engine& engine) {
   return {{"device", engine.model_info().device},
           {"device_reason", engine.model_info().device_reason},
           {"threads", options.num_threads},
+          {"tp", options.num_ranks},
+          {"collective_timeout", options.collective_timeout_seconds},
           {"memory_fraction", or_null(options.memory_fraction)},
           {"mem_fraction_static", or_null(options.static_memory_fraction)},
           {"max_total_tokens", options.max_total_tokens},

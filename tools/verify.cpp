@@ -33,6 +33,7 @@ struct VerifyOptions {
   Quantization quantization = Quantization::kNone;
   bool exact = false;
   int32_t threads = 0;
+  int32_t num_ranks = 1;
   double tolerance = 2e-4;
   bool json = false;
 };
@@ -88,7 +89,9 @@ Result<Report> check_all(const VerifyOptions& options) {
                           runner::parse_device(options.device));
   HEDDLE_ASSIGN_OR_RETURN(
       runner::ChosenDevice chosen,
-      runner::choose_device(request, usable_threads(options.threads), options.exact));
+      runner::choose_device(
+          request, runner::threads_of_rank(usable_threads(options.threads), options.num_ranks),
+          options.exact));
   HEDDLE_ASSIGN_OR_RETURN(const auto rounding, runner::rounding_of(options.quantization, config,
                                                                    /*dummy_weights=*/false));
   HEDDLE_ASSIGN_OR_RETURN(
@@ -103,7 +106,8 @@ Result<Report> check_all(const VerifyOptions& options) {
                                    .max_logit_rows = step_tokens,
                                    .collect_hidden_states = true,
                                    .head_alone = true,
-                                   .on_load_progress = load_progress_bar()},
+                                   .on_load_progress = load_progress_bar(),
+                                   .num_ranks = options.num_ranks},
                                   std::move(chosen.compute)));
   Report report{.rows = {}, .dtype = pass->dtype()};
   std::vector<Row>& rows = report.rows;
@@ -138,6 +142,7 @@ void print_json(const VerifyOptions& options, const Report& result) {
   nlohmann::ordered_json report = {{"model", options.model_dir},
                                    {"cases", options.cases},
                                    {"exact", options.exact},
+                                   {"ranks", options.num_ranks},
                                    {"tolerance", options.tolerance},
                                    {"passed", result.num_failed() == 0},
                                    {"rows", nlohmann::ordered_json::array()}};
@@ -223,6 +228,9 @@ std::function<int()> declare_verify(Options& options) {
   options.value("--device", &settings->device, kDeviceHelp);
   options.value("--threads", &settings->threads, ranges::kThreads,
                 "Compute threads; 0: physical cores");
+  options.value("--tp,--tp-size,--tensor-parallel-size", &settings->num_ranks, ranges::kRanks,
+                "Ranks that share the model and the threads, on the CPU; --exact gives the bits of "
+                "one");
   options.value("--tolerance", &settings->tolerance, ranges::kPositive,
                 "Largest relative error of a row");
   options.flag("--json", &settings->json, "Print the report as JSON");

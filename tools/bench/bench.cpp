@@ -65,6 +65,7 @@ struct OfflineCommand {
   int64_t piecewise_max_tokens = EngineOptions().piecewise_cuda_graph_max_tokens;
   bool cuda_graph_debug = false;
   int32_t threads = 0;
+  int32_t num_ranks = 1;
   std::string prefill = "512,4096";
   std::string decode_batch = "1,4,16";
   std::string verify_rows;
@@ -108,7 +109,9 @@ Status run_offline(OfflineCommand& command) {
   HEDDLE_RETURN_IF_ERROR(check_offline(command.options, config.max_position_embeddings));
   HEDDLE_ASSIGN_OR_RETURN(
       runner::ChosenDevice chosen,
-      runner::choose_device(request, usable_threads(command.threads), command.exact));
+      runner::choose_device(
+          request, runner::threads_of_rank(usable_threads(command.threads), command.num_ranks),
+          command.exact));
   HEDDLE_ASSIGN_OR_RETURN(
       const auto pass,
       runner::ForwardPass::create(
@@ -123,7 +126,8 @@ Status run_offline(OfflineCommand& command) {
                                            command.cuda_graph_debug),
            .max_step_tokens = std::max(command.options.chunk_tokens, rows),
            .max_logit_rows = rows,
-           .on_load_progress = load_progress_bar()},
+           .on_load_progress = load_progress_bar(),
+           .num_ranks = command.num_ranks},
           std::move(chosen.compute)));
   HEDDLE_ASSIGN_OR_RETURN(const OfflineReport report, bench_offline(*pass, command.options));
 
@@ -139,7 +143,8 @@ Status run_offline(OfflineCommand& command) {
                        {"load_format", to_string(command.load_format)},
                        {"quantization", to_string(command.quantization)},
                        {"quantize_lm_head", command.quantize_lm_head},
-                       {"parameters", pass->weights().num_parameters()},
+                       {"parameters", pass->num_parameters()},
+                       {"ranks", command.num_ranks},
                        {"chunk_tokens", command.options.chunk_tokens},
                        {"decode_context", command.options.decode_context},
                        {"machine", machine_json(*pass, report.roofline)},
@@ -248,6 +253,8 @@ std::function<int()> declare_offline(Options& options) {
                    settings->cuda_graph_debug);
   options.value("--threads", &settings->threads, ranges::kThreads,
                 "Compute threads; 0: physical cores");
+  options.value("--tp,--tp-size,--tensor-parallel-size", &settings->num_ranks, ranges::kRanks,
+                "Ranks that share the model and the threads, on the CPU");
   options.value("--prefill", &settings->prefill,
                 "Prompt lengths, separated by commas; empty: none");
   options.value("--decode-batch", &settings->decode_batch,

@@ -20,22 +20,32 @@ Result<BenchSequences> BenchSequences::create(runner::ForwardPass& pass, const O
       .max_tokens = pass.max_step_tokens(),
       .max_draft_rows =
           options.num_drafts > 0 ? options.num_sequences * (options.num_drafts + 1) : 0};
-  HEDDLE_ASSIGN_OR_RETURN(runner::Pools pools,
-                          runner::Pools::create(pass.device(), needs,
-                                                {.sizes = sizes,
-                                                 .num_draft_slots = limits.max_draft_rows,
-                                                 .kv_dtype = pass.kv_dtype(),
-                                                 .kv_scales = pass.kv_scales()}));
-  auto executor = std::make_unique<runner::StepExecutor>(pass, std::move(pools), sizes, limits,
-                                                         options.max_tokens);
+  std::vector<runner::Pools> pools;
+  for (int64_t rank = 0; rank < pass.num_ranks(); ++rank) {
+    runner::ForwardPass& own = pass.of_rank(rank);
+    HEDDLE_ASSIGN_OR_RETURN(runner::Pools made,
+                            runner::Pools::create(own.device(), needs,
+                                                  {.sizes = sizes,
+                                                   .num_draft_slots = limits.max_draft_rows,
+                                                   .kv_dtype = own.kv_dtype(),
+                                                   .kv_scales = own.kv_scales()}));
+    pools.push_back(std::move(made));
+  }
+  auto executor = std::make_unique<runner::StepExecutor>(pass, std::move(pools.front()), sizes,
+                                                         limits, options.max_tokens);
   HEDDLE_RETURN_IF_ERROR(executor->prepare());
-  return BenchSequences(options, std::move(executor), has_states, pages);
+  runner::FollowingRanks others(pass, std::move(pools), sizes, limits, options.max_tokens,
+                                runner::LogitRows::kSampled);
+  HEDDLE_RETURN_IF_ERROR(others.prepare());
+  return BenchSequences(options, std::move(executor), std::move(others), has_states, pages);
 }
 
 BenchSequences::BenchSequences(const Options& options,
-                               std::unique_ptr<runner::StepExecutor> executor, bool has_states,
+                               std::unique_ptr<runner::StepExecutor> executor,
+                               runner::FollowingRanks others, bool has_states,
                                int64_t pages_per_sequence)
     : executor_(std::move(executor)),
+      others_(std::move(others)),
       has_states_(has_states),
       pages_per_sequence_(pages_per_sequence),
       pages_(static_cast<size_t>(pages_per_sequence)),
@@ -79,6 +89,12 @@ Status BenchSequences::step(std::span<const Feed> feeds) {
   request::BatchPlan& plan = plans_[next_plan_];
   next_plan_ = (next_plan_ + 1) % plans_.size();
   plan_step(plan, feeds);
+  if (!others_.empty()) {
+    output_.tokens.clear();
+    HEDDLE_RETURN_IF_ERROR(others_.run(*executor_, plan, output_));
+    take_accepted(plan);
+    return {};
+  }
   const bool behind = begun_ != nullptr && executor_->can_begin_behind(plan);
   if (!behind) HEDDLE_RETURN_IF_ERROR(finish());
   HEDDLE_RETURN_IF_ERROR(executor_->begin(plan));
@@ -92,13 +108,17 @@ Status BenchSequences::finish() {
   if (plan == nullptr) return {};
   output_.tokens.clear();
   HEDDLE_RETURN_IF_ERROR(executor_->finish(output_));
+  take_accepted(*plan);
+  return {};
+}
+
+void BenchSequences::take_accepted(const request::BatchPlan& plan) {
   request::SpanReader<const request::SampledToken> spans(output_.tokens);
-  for (const request::PlannedSequence& sequence : plan->sequences) {
+  for (const request::PlannedSequence& sequence : plan.sequences) {
     if (!sequence.sample) continue;
     const auto accepted = std::ssize(spans.next(sequence.sequence_id)) - 1;
     lengths_[static_cast<size_t>(sequence.batch_slot)] += accepted;
   }
-  return {};
 }
 
 }  // namespace heddle::tools

@@ -14,6 +14,7 @@
 #include "request/batch_plan.h"
 #include "request/step_output.h"
 #include "runner/program/forward_pass.h"
+#include "runner/step/following_ranks.h"
 #include "runner/step/step_executor.h"
 
 namespace heddle::tools {
@@ -48,12 +49,16 @@ class BenchSequences {
 
  private:
   BenchSequences(const Options& options, std::unique_ptr<runner::StepExecutor> executor,
-                 bool has_states, int64_t pages_per_sequence);
+                 runner::FollowingRanks others, bool has_states, int64_t pages_per_sequence);
+
+  // Sequences continue after the drafts of the plan that output_ has accepted.
+  void take_accepted(const request::BatchPlan& plan);
 
   void start(request::BatchPlan& plan, int32_t slot);
   void plan_step(request::BatchPlan& plan, std::span<const Feed> feeds);
 
   std::unique_ptr<runner::StepExecutor> executor_;
+  runner::FollowingRanks others_;  // with them a step ends before the next one begins
   bool has_states_;
   int64_t pages_per_sequence_;
   std::vector<int32_t> pages_;    // scratch: pages of the sequence that starts

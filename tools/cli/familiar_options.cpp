@@ -15,7 +15,8 @@ namespace {
 using Kind = FamiliarOption::Kind;
 
 constexpr std::string_view kOneProcess =
-    "one process serves the whole model, without ranks; --threads says how many cores compute";
+    "one process serves the whole model; --tp says how many ranks share it, --threads how many "
+    "cores compute";
 constexpr std::string_view kOneDevice =
     "the whole model is computed in one place; --device says where";
 constexpr std::string_view kEverySize =
@@ -102,6 +103,7 @@ constexpr FamiliarOption kFamiliar[] = {
     {"--ctx-size", Kind::kSpelling, "--context-length"},
     {"-c", Kind::kSpelling, "--context-length"},
     {"-t", Kind::kSpelling, "--threads"},
+    {"-tp", Kind::kSpelling, "--tp"},
     {"--max-num-seqs", Kind::kSpelling, "--max-running-requests"},
     {"--max-concurrent-requests", Kind::kSpelling, "--max-running-requests"},
     {"-np", Kind::kSpelling, "--max-running-requests"},
@@ -122,10 +124,6 @@ constexpr FamiliarOption kFamiliar[] = {
     {"--enable-prefix-caching", Kind::kSpelling, "--prefix-cache"},
     {"--no-enable-prefix-caching", Kind::kSpelling, "--no-prefix-cache"},
 
-    {"--tp", Kind::kValue, kOneProcess, "1"},
-    {"-tp", Kind::kValue, kOneProcess, "1"},
-    {"--tp-size", Kind::kValue, kOneProcess, "1"},
-    {"--tensor-parallel-size", Kind::kValue, kOneProcess, "1"},
     {"--pp-size", Kind::kValue, kOneProcess, "1"},
     {"--pipeline-parallel-size", Kind::kValue, kOneProcess, "1"},
     {"--dp", Kind::kValue, kOneProcess, "1"},

@@ -160,9 +160,9 @@ TEST(OptionsTest, AnOptionOfTheSubcommandIsNoSpellingOfAnother) {
 
 TEST(OptionsTest, OptionsThatAskForWhatIsDoneAnywayAreTakenWithANote) {
   const Outcome outcome =
-      run({"--tp", "1", "--cpu-offload-gb=0", "--trust-remote-code", "-ngl", "0"});
+      run({"--dp", "1", "--cpu-offload-gb=0", "--trust-remote-code", "-ngl", "0"});
   EXPECT_EQ(outcome.exit_code, 0);
-  EXPECT_THAT(outcome.errors, AllOf(HasSubstr("note: --tp changes nothing: one process serves"),
+  EXPECT_THAT(outcome.errors, AllOf(HasSubstr("note: --dp changes nothing: one process serves"),
                                     HasSubstr("note: --cpu-offload-gb changes nothing"),
                                     HasSubstr("note: --trust-remote-code changes nothing"),
                                     HasSubstr("note: -ngl changes nothing")));
@@ -170,10 +170,10 @@ TEST(OptionsTest, OptionsThatAskForWhatIsDoneAnywayAreTakenWithANote) {
 }
 
 TEST(OptionsTest, TheirOtherValuesAreErrorsWithAdvice) {
-  for (const char* spelling : {"--tp-size", "--tp_size"}) {
+  for (const char* spelling : {"--dp-size", "--dp_size"}) {
     const Outcome outcome = run({spelling, "2"});
     EXPECT_EQ(outcome.exit_code, kExitUsage);
-    EXPECT_THAT(outcome.errors, AllOf(HasSubstr("--tp-size: 2 cannot be"), HasSubstr("--threads")));
+    EXPECT_THAT(outcome.errors, AllOf(HasSubstr("--dp-size: 2 cannot be"), HasSubstr("--threads")));
   }
   EXPECT_THAT(run({"-ctk", "q8_0"}).errors, HasSubstr("-ctk: q8_0 cannot be"));
   const Outcome other = run({"--torchao-config", "int4wo-128"});
@@ -253,7 +253,7 @@ TEST(OptionsTest, ListsDeclaredOptions) {
   EXPECT_EQ(named("--eviction").default_value, "flops");
   EXPECT_EQ(named("--seed").default_value, "");
   EXPECT_FALSE(named("--seed").familiar);
-  EXPECT_TRUE(named("--tp").familiar);
+  EXPECT_TRUE(named("--dp").familiar);
 }
 
 }  // namespace
