@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// bring_batch: the head of a step on a GPU. The arrays of its batch and what changes in page tables
-// come from pinned memory of the host, and rows that feed on what only the device knows get it
-// (drafting/feed_drawn.h): one launch, whose blocks start while the kernel before still runs, and
-// read the host's memory meanwhile.
+// bring_batch: uploads a step's batch at the head of the step on a GPU. One launch copies the
+// arrays of the batch and the changed page table entries from pinned host memory, then writes drawn
+// tokens into the rows that wait for them (drafting/feed_drawn.h). Its blocks start while the
+// previous kernel still runs and read the host's memory meanwhile.
 //
-// A copy of the stream would begin when everything before it has ended, a launch that feeds when
-// that has, and an event that says when the host may write again takes its time in the stream as
-// well.
+// The alternatives cost more time in the CUDA stream: a memcpy starts only when all earlier work
+// has ended, a separate launch for the drawn tokens starts after the memcpy, and an event that
+// tells the host when it may reuse the pinned memory takes time of its own.
 //
-// Bytes: those of the batch over the bus, some 20 us a MB by its rate, behind the kernel before.
+// Cost: reads the bytes of the batch over the bus, some 20 us a MB at the bus rate, concurrently
+// with the previous kernel.
 #pragma once
 
 #include <cstddef>
@@ -21,20 +22,23 @@
 namespace heddle::ops {
 
 struct BringBatchArgs {
-  const std::byte* from = nullptr;     // pinned memory of the host, on 16 bytes
-  std::byte* to = nullptr;             // device memory, 16-byte aligned
-  int64_t num_bytes = 0;               // a multiple of 16
-  const PageWrite* changes = nullptr;  // pinned host memory, 16-byte aligned
-  int64_t num_changes = 0;             // even
-  int32_t* page_tables = nullptr;      // device memory
-  // Host memory, set to `number` once `from` and `changes` were read.
+  const std::byte* from = nullptr;  // pinned host memory, 16-byte aligned
+  std::byte* to = nullptr;          // device memory, 16-byte aligned
+  int64_t num_bytes = 0;            // size of the copy; a multiple of 16
+  // page table entries to write: pinned host memory, 16-byte aligned
+  const PageWrite* changes = nullptr;
+  int64_t num_changes = 0;         // number of page table entries to write; even
+  int32_t* page_tables = nullptr;  // destination of the changes, in device memory
+  // Host memory. The kernel sets it to `number` once it has read `from` and `changes`.
   uint32_t* read_number = nullptr;
-  uint32_t number = 0;                  // number of this batch
-  uint32_t* num_blocks_done = nullptr;  // memory of the device: zero before the launch and after it
-  FeedDrawnArgs feed;                   // done after the copy; may have no rows
+  uint32_t number = 0;  // number of this batch
+  // counter in device memory: zero before the launch and after it
+  uint32_t* num_blocks_done = nullptr;
+  FeedDrawnArgs feed;  // drawn tokens to write into rows after the copy; may be empty
 };
 
-// Nothing is launched where there is nothing to do. Error: kDeviceLost.
+// Enqueues the upload; launches nothing if there are no bytes, changes or fed rows. Error:
+// kDeviceLost.
 Status bring_batch_cuda(CudaContext& context, const BringBatchArgs& args);
 
 }  // namespace heddle::ops

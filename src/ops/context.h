@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Context: what an op needs beside its arguments: the device it runs on, how exact it must be, on
-// the CPU which of its optional instructions matrix products use, on CUDA the stream of its
-// launches.
+// Context: what an op needs besides its arguments: the device that it runs on and whether exact
+// mode is on; on the CPU the optional instructions that matrix products may use; on CUDA the stream
+// that kernels are launched on.
 #pragma once
 
 #include "core/check.h"
@@ -22,7 +22,7 @@ namespace heddle::ops {
 
 using device::DeviceKind;
 
-class DenseProducts;  // gemm/dense_products.h
+class DenseProducts;  // defined in gemm/dense_products.h
 
 struct Context {
   Context(DeviceKind kind, bool exact_mode) : device(kind), exact(exact_mode) {}
@@ -33,8 +33,8 @@ struct Context {
 
   DeviceKind device;
 
-  // Exact mode (docs/numerics.md): the bits of a row depend on neither the number of rows nor its
-  // neighbours nor the chunking.
+  // Exact mode (docs/numerics.md): the bits of a row do not depend on the number of rows, on the
+  // other rows of the step or on how prompts are cut into chunks.
   bool exact;
 
   // By which the ops of collective/ meet those of other ranks. It outlives the context. Null: the
@@ -42,21 +42,21 @@ struct Context {
   const distributed::Communicator* ranks = nullptr;
 };
 
-// Instructions that matrix products may use beside the vectors of all kernels; exact mode uses none
-// of them. They are part of a context so that two engines of a process choose apart, and tests run
-// every kernel that their CPU has.
+// CPU instructions that matrix products may use in addition to the vector instructions that all
+// kernels use. Exact mode uses none of them. They are part of a context so that each engine of a
+// process has its own choice, and so that tests can run every kernel that their CPU supports.
 struct ProductInstructions {
   bool bf16 = false;   // dot products of bf16 numbers (gemm/bf16_product.h)
   bool int8 = false;   // dot products of 8-bit integers (gemm/int8_product.h)
   bool tiles = false;  // matrix tiles, through oneDNN (gemm/dnnl_product.h)
 
-  // The instructions that this CPU has and that are faster than its vectors. Cost: a millisecond of
-  // measuring on the first call of a process.
+  // The instructions that this CPU has and that are faster here than its vector instructions. Cost:
+  // the first call of a process measures them for a millisecond.
   [[nodiscard]] static ProductInstructions fastest();
 };
 
 struct CpuContext : Context {
-  // `instructions` names only instructions that this CPU has.
+  // Only instructions that this CPU has may be set in `instructions`.
   explicit CpuContext(device::ThreadPool& thread_pool, bool exact_mode = false,
                       const ProductInstructions& instructions = ProductInstructions::fastest())
       : Context(DeviceKind::kCpu, exact_mode),
@@ -67,10 +67,10 @@ struct CpuContext : Context {
   ProductInstructions products;
 };
 
-// Launches go to `stream`, in order, and return before they are done.
+// Ops enqueue their kernels on `stream`, in order, and return before the kernels have finished.
 struct CudaContext : Context {
-  // All outlive the context. `products`: the library's dense matrix products, null in exact mode,
-  // which has its own (gemm/linear.h).
+  // All arguments must outlive the context. `dense_products` are the matrix products of cuBLASLt;
+  // exact mode does not use them, because gemm/linear.h has exact kernels.
   CudaContext(device::CudaDevice& cuda, device::CudaStream& cuda_stream,
               DenseProducts* dense_products, bool exact_mode = false)
       : Context(DeviceKind::kCuda, exact_mode),
@@ -81,21 +81,21 @@ struct CudaContext : Context {
   device::CudaDevice& gpu;
   device::CudaStream& stream;
   DenseProducts* products;
-  bool plain_attention = false;  // attention runs its plain kernels only, as in exact mode
+  bool plain_attention = false;  // true: attention runs only the kernels of exact mode
 };
 
-// The dtypes that activations may have: fp32 on the CPU; on CUDA the dtype of the run, also in the
-// residual. All activations of an op have that of its input x unless its header says otherwise:
-// logits, router scores, gates and recurrent states are fp32 everywhere.
+// The dtypes that activations may have: fp32 on the CPU; on CUDA the dtype that the model runs in,
+// also for the residual. All activations of an op have the dtype of its input x unless the op's
+// header says otherwise. Logits, router scores, gates and recurrent states are fp32 everywhere.
 [[nodiscard]] inline DTypeSet activations(const Context& context) {
   return context.device == DeviceKind::kCpu ? DTypeSet(DType::kF32) : kFloating;
 }
 
 }  // namespace heddle::ops
 
-// Calls the launcher of the context's device, op_cpu(CpuContext&, args) or op_cuda(CudaContext&,
-// args). Arguments are already checked. Where a program is built without CUDA, without_cuda.cpp has
-// the launchers for it, which answer kUnimplemented.
+// Calls the op's launcher for the context's device: op_cpu(CpuContext&, args) or
+// op_cuda(CudaContext&, args). The arguments must have been checked. In a build without CUDA,
+// without_cuda.cpp defines the CUDA launchers, which return kUnimplemented.
 #define HEDDLE_DISPATCH_DEVICE(context, op, args)                         \
   ((context).device == ::heddle::ops::DeviceKind::kCpu                    \
        ? op##_cpu(static_cast<::heddle::ops::CpuContext&>(context), args) \

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// KernelCheckSide: one of the two devices that a case of kernel_check.cpp runs on, the one under
-// test or the CPU. A case asks its side for tensors and runs ops on them; both sides hand out the
+// KernelCheckSide: one of the two devices that a case of kernel_check.cpp runs on: the device under
+// test or the CPU. A case asks its side for tensors and runs ops on them. Both sides hand out the
 // same numbers in the same order, and their results are compared on the host.
 //
-// A round has a dtype. The device under test holds activations and weights in it, the CPU in fp32;
-// the numbers are the same, because bf16 holds them without rounding.
+// Cases run once for each dtype. The device under test stores activations and weights in that
+// dtype, the CPU in fp32; the numbers are the same, because bf16 represents them without rounding.
 //
-// Every tensor has memory of its own, so that compute-sanitizer sees what an op reads or writes
-// beside it.
+// Every tensor has its own allocation, so that compute-sanitizer finds reads and writes beyond it.
 //
-// Threading: confined. Errors of memory and of copies are kept for results().
+// Threading: confined. Errors of allocations and copies are stored and returned by results().
 #pragma once
 
 #include <array>
@@ -31,14 +30,15 @@
 
 namespace heddle::ops {
 
-// A step of one sequence, whose pages are 1, 2, ... and whose states begin at slot 1.
+// A step of one sequence, whose page ids are 1, 2, ... and whose first state slot is 1.
 struct CheckStep {
   static constexpr int32_t kTreeNodes = 3;
 
   int32_t rows = 5;
   int32_t context = 0;
-  int32_t snapshot_tokens = 0;  // the state after so many rows goes to snapshot slot 1; 0: none
-  bool has_tree = false;        // the last kTreeNodes rows: a node, and two that follow it
+  int32_t snapshot_tokens = 0;  // take a snapshot to slot 1 after this many rows; 0: no snapshot
+  // the last kTreeNodes rows are a draft tree: a root and two nodes that follow it
+  bool has_tree = false;
 };
 
 class KernelCheckSide {
@@ -51,33 +51,36 @@ class KernelCheckSide {
 
   [[nodiscard]] bool on_cpu() const { return context_.device == DeviceKind::kCpu; }
 
-  // The dtype of activations and of weights.
+  // The dtype in which this side stores activations and weights.
   [[nodiscard]] DType dtype() const { return on_cpu() ? DType::kF32 : round_; }
 
-  // Forgets the case before, with its memory.
+  // Begins a case in dtype `round`; frees the tensors of the previous case.
   void begin(DType round);
 
-  // Numbers within [-1, 1], of dtype().
+  // A tensor of numbers within [-1, 1], in dtype().
   MutableTensorView random(const Shape& shape);
-  // Numbers within [-1, 1], rounded to a scheme; of kInt4 in groups of 32. [N, K] or [E, N, K].
+  // A weight of numbers within [-1, 1], quantised by a scheme; kInt4 in groups of 32. The shape is
+  // [N, K] or [E, N, K].
   TensorView packed(const Shape& shape, quant::Scheme scheme);
-  // Numbers within [low, high] that are fp32 in every run: weights of norms, gates, states, logits.
+  // An fp32 tensor of numbers within [low, high], whatever dtype(): weights of norms, gates,
+  // states, logits.
   MutableTensorView floats(const Shape& shape, float low = -1, float high = 1);
   MutableTensorView integers(const std::vector<int32_t>& values);
 
-  // Zeros.
+  // A tensor of zeros.
   MutableTensorView room(const Shape& shape, DType dtype);
 
   MutableTensorView room(const Shape& shape) { return room(shape, dtype()); }
 
   std::span<std::byte> workspace(int64_t num_bytes);
 
-  // A result of the case: an output, or a tensor that an op changes in place.
+  // Allocates an output of an op and registers it as a result that is compared.
   MutableTensorView output(const Shape& shape) { return changed(room(shape)); }
 
   MutableTensorView changed(const MutableTensorView& view);
 
-  // A copy of `values`, which must outlive the launches that take it.
+  // A copy of `values` in device memory; `values` must stay valid until the kernels that read it
+  // ended.
   template <typename Element>
   MirroredSpan<Element> list(const std::vector<Element>& values) {
     const Element* copy = array(values);
@@ -91,14 +94,15 @@ class KernelCheckSide {
     return put(std::move(bytes)).template as<Element>();
   }
 
-  // The step of the case, which may add its layers. Until the next begin().
+  // The batch of the case, to which the case may add layers. Valid until the next begin().
   ForwardContext& step(const CheckStep& step);
 
-  // The results on the host, once the device is done. Error: the first one that was kept.
+  // Waits for the device and returns the case's results in host memory. Error: the first stored
+  // one.
   Result<std::vector<Tensor>> results();
 
  private:
-  // Writes convert(number) for each of the next numbers.
+  // Writes convert(x) for each of the next numbers x of numbers_.
   template <typename Element, typename Convert>
   void fill(std::span<Element> to, const Convert& convert);
   void keep(Status status);
@@ -109,15 +113,16 @@ class KernelCheckSide {
   device::Device& device_;
   device::Stream& stream_;
   DType round_ = DType::kF32;
-  std::vector<float> numbers_;  // taken in turn, again and again
+  std::vector<float> numbers_;  // random numbers that tensors are filled from; read cyclically
   size_t next_ = 0;
   std::vector<device::Buffer> buffers_;
-  std::vector<Tensor> tensors_;  // on the host: the CPU's tensors, or the sources of copies
+  // Tensors in host memory: those of the CPU side, or the sources of copies to the device
+  std::vector<Tensor> tensors_;
   std::vector<std::unique_ptr<quant::PackedWeight>> packed_;
   std::vector<MutableTensorView> outputs_;
   Status status_;
 
-  ForwardContext forward_;  // its spans refer to the arrays below
+  ForwardContext forward_;  // the batch; its spans refer to the arrays below
   std::array<int32_t, 2> query_start_{};
   std::array<int32_t, 1> context_lens_{}, tree_starts_{};
   std::array<StateSnapshot, 1> snapshots_{};

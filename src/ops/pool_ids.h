@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ids of pages and slots, as plans and ops name them.
+// Ids of pages and slots, as batch plans and ops use them.
 #pragma once
 
 #include <cstddef>
@@ -7,14 +7,13 @@
 
 namespace heddle::ops {
 
-// A page table lists the pages of a sequence by their ids, for all layers that see equally far
-// back, whatever the shape of their rows. Table 0 has the pages of every token. Where some layers
-// slide and others do not, the sliding ones have tables of their own, 1 and up, one for each width
-// of their windows: its pages can be freed when the window has left them. Each table has a pool of
-// ids of its own.
+// A page table lists the page ids of a sequence, for all layers that see equally far back, whatever
+// the shape of their rows. Table 0 has the pages of all tokens. In a model in which only some
+// layers have sliding windows, the sliding layers use tables 1 and up, one for each window width:
+// their pages can be freed once the window has passed them. Each table has its own pool of ids.
 inline constexpr size_t kMaxPageTables = 4;
 
-// A page or slot, and the one that it is copied to.
+// Copies page or slot `from` to `to`.
 struct IdCopy {
   int32_t from = 0;
   int32_t to = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists of slots or pages that one launch works on, in all layers of a pool.
+// Lists of slots or pages that one launch processes in all layers of a pool.
 #pragma once
 
 #include <array>
@@ -16,15 +16,15 @@
 
 namespace heddle::ops {
 
-// An array on the host and, on CUDA, the same array in memory of the device: lists of ids, which
-// change with every step, and tables of layers, which never do. The device's is a copy of the
-// host's bytes; the host's elements are checked and counted, the device's are what kernels read.
+// An array in host memory and, on CUDA, a copy of its bytes in device memory. It is used for lists
+// of ids, which change with every step, and for tables of layers, which never change. The host's
+// elements are checked and counted; kernels read the device's.
 template <typename Element>
 struct MirroredSpan {
   static_assert(std::is_trivially_copyable_v<Element>);
 
   std::span<const Element> host;
-  const Element* device = nullptr;  // null on the CPU
+  const Element* device = nullptr;  // the copy in device memory; null on the CPU
 
   [[nodiscard]] int64_t size() const { return std::ssize(host); }
 
@@ -33,7 +33,8 @@ struct MirroredSpan {
   }
 };
 
-// Error: kInvalidArgument when launchers of the context's device could not read the array.
+// Error: kInvalidArgument if the context's device is a GPU and the array has no copy in device
+// memory.
 template <typename Element>
 Status check_mirrored(const char* op, const char* name, const Context& context,
                       const MirroredSpan<Element>& array) {
@@ -43,7 +44,7 @@ Status check_mirrored(const char* op, const char* name, const Context& context,
   return invalid_argument(std::string(op) + ": " + name + " have no copy in memory of the device");
 }
 
-// Pages or rows to copy, by page table.
+// Pages or rows to copy, indexed by page table.
 using CopiesByTable = std::array<std::vector<IdCopy>, kMaxPageTables>;
 
 }  // namespace heddle::ops

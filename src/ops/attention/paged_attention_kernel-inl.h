@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arithmetic of paged attention, per target. Three steps: attend_segment() runs the online
-// softmax of a unit over the blocks of one segment, join_segment() adds its result to the segments
-// before it, and write_unit() divides by the sum. A row takes the same steps wherever it is
-// computed.
+// The arithmetic of paged attention on the CPU, compiled for each instruction set. It has three
+// steps: attend_segment() runs the online softmax of a unit over the blocks of one segment,
+// join_segment() adds its result to that of the segments before it, and write_unit() divides by the
+// sum. A row goes through the same operations in whatever unit it is computed.
 #if defined(HEDDLE_OPS_ATTENTION_PAGED_ATTENTION_KERNEL_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEDDLE_OPS_ATTENTION_PAGED_ATTENTION_KERNEL_INL_H_
 #undef HEDDLE_OPS_ATTENTION_PAGED_ATTENTION_KERNEL_INL_H_
@@ -39,7 +39,7 @@ inline constexpr size_t kLanes = tile::kLanes;
 inline constexpr size_t kBlock = static_cast<size_t>(kAttentionBlock);
 inline constexpr size_t kSliceWidth = 64;
 
-// Units with fewer rows read a block's keys and values too few times to pay for a copy.
+// Copying a block's keys and values to f32 pays only for units with at least this many rows.
 inline constexpr int64_t kMinRowsToCopy = 12;
 
 HWY_INLINE float exp_of(float x) {
@@ -47,8 +47,8 @@ HWY_INLINE float exp_of(float x) {
   return hn::GetLane(math::Exp(d, hn::Set(d, x)));
 }
 
-// The memory of the keys and values of a block's tokens. Tokens are counted from the block's start,
-// and those of [begin, end) are there.
+// Pointers to the keys and values of a block's tokens. Tokens are counted from the block's start;
+// only those of [begin, end) have pointers.
 template <class T>
 struct KvBlock {
   std::array<const T*, kBlock> k;
@@ -56,23 +56,23 @@ struct KvBlock {
   size_t begin = 0;
   size_t end = 0;
 
-  // The start of the group of dot products that holds token `begin`.
+  // The first token of the group of kDotGroup tokens that contains token `begin`.
   [[nodiscard]] size_t first_group() const { return begin / tile::kDotGroup * tile::kDotGroup; }
 };
 
-// The tokens of a block that a row sees, counted from the block's start; begin <= end.
+// The tokens of a block that a row attends to, counted from the block's start; begin <= end.
 struct BlockSpan {
   int32_t begin = 0;
   int32_t end = 0;
 };
 
-// Maps the tokens that a row sees to their indices in its sequence's pages.
+// Maps the tokens that a row attends to to their indices in its sequence's pages.
 struct TokenPlaces {
   int64_t tree_start = kNoTree;
-  uint64_t tree_mask = 0;  // the tree nodes that the row sees
+  uint64_t tree_mask = 0;  // the tree nodes that the row attends to, bit by bit
 
-  // The position of a token in the cache, and how many tokens from it on lie at successive
-  // positions.
+  // Returns the index of a token in the sequence's pages, and how many tokens from it on are stored
+  // at consecutive indices.
   [[nodiscard]] std::pair<int64_t, int64_t> find(int64_t token) const {
     if (token < tree_start) return {token, tree_start - token};
     uint64_t mask = tree_mask;  // bit i stands for token tree_start + i
@@ -81,9 +81,9 @@ struct TokenPlaces {
   }
 };
 
-// Locates those tokens of `tokens` that lie in the block at `first`; there may be none. Pointers to
-// keys fill whole groups of kDotGroup by repeating the first and the last, so that they can be
-// read.
+// Sets pointers to those of `tokens` that are in the block that begins at token `first`; there may
+// be none. Pointers to keys fill whole groups of kDotGroup by repeating the first and the last
+// pointer, so that a whole group can be read.
 template <class T>
 void locate_block(const PagedAttentionArgs& args, const AttentionUnit& unit, int64_t first,
                   const TokenRange& tokens, const TokenPlaces& places, KvBlock<T>& block) {
@@ -118,7 +118,7 @@ void locate_block(const PagedAttentionArgs& args, const AttentionUnit& unit, int
   for (i = block.first_group(); i < block.begin; ++i) block.k[i] = block.k[block.begin];
 }
 
-// to[0, width) as f32, zeros up to `padded`.
+// Copies from[0, width) to `to` as f32 and writes zeros up to `padded`.
 template <class T>
 HWY_INLINE void copy_row(const T* from, int64_t width, int64_t padded, float* to) {
   const D d;
@@ -129,9 +129,9 @@ HWY_INLINE void copy_row(const T* from, int64_t width, int64_t padded, float* to
   for (; c < static_cast<size_t>(padded); ++c) to[c] = 0.0f;
 }
 
-// Softmax of `num_rows` rows over one block: turns scores into exp(score - new max) and gives the
-// factor by which what was summed before must shrink. Vectors start at fixed positions of the
-// block, and their lanes outside a row's span count as -infinity.
+// Softmax of `num_rows` rows over one block: turns scores into exp(score - new max) and sets
+// `shrink` to the factor by which each row's earlier sums must be multiplied. Vectors start at
+// fixed positions of the block, and their lanes outside a row's span count as -infinity.
 HWY_INLINE void softmax_block(size_t num_rows, const BlockSpan* spans, float* scores,
                               const AttentionState& state, float* shrink) {
   const D d;
@@ -139,7 +139,7 @@ HWY_INLINE void softmax_block(size_t num_rows, const BlockSpan* spans, float* sc
   for (size_t r = 0; r < num_rows; ++r) {
     const auto begin = static_cast<size_t>(spans[r].begin);
     const auto limit = static_cast<size_t>(spans[r].end);
-    if (begin == limit) {  // the row ends before this block, or its window begins after it
+    if (begin == limit) {  // the block has no token that the row attends to
       shrink[r] = 1.0f;
       continue;
     }
@@ -174,9 +174,9 @@ HWY_INLINE void softmax_block(size_t num_rows, const BlockSpan* spans, float* sc
   }
 }
 
-// output[r] = output[r] * shrink[r] + sum over the tokens row r sees of p[r][j] * v[j], for `width`
-// columns of v starting where `rows` says. A row adds its tokens in ascending order, whether it
-// does so in a tile or alone.
+// output[r] = output[r] * shrink[r] + sum over row r's tokens j of p[r][j] * v[j], for `width`
+// columns of v that `rows` points to. A row adds its tokens in ascending order, both in a tile of
+// several rows and alone.
 template <class Rows>
 HWY_NOINLINE void accumulate_values(size_t num_rows, const BlockSpan* spans, const float* scores,
                                     const float* shrink, const Rows& rows, size_t width,
@@ -187,7 +187,8 @@ HWY_NOINLINE void accumulate_values(size_t num_rows, const BlockSpan* spans, con
     const tile::Coefficients p{scores + r * kBlock, kBlock, 1};
     float* out = output + r * output_stride;
     const auto begin = static_cast<size_t>(spans[r].begin);
-    if (spans[r + n - 1].begin != spans[r].begin) {  // begins never fall: a window moves along
+    // Later rows never begin earlier: a window moves along
+    if (spans[r + n - 1].begin != spans[r].begin) {
       for (size_t i = 0; i < n; ++i) {
         const auto first = static_cast<size_t>(spans[r + i].begin);
         tile::AccumulateRows<1, tile::Start::kScaled>(p.from(i, first), rows.from(first), width,
@@ -197,7 +198,8 @@ HWY_NOINLINE void accumulate_values(size_t num_rows, const BlockSpan* spans, con
       }
       continue;
     }
-    // Rows see ever more tokens: the first row's share is common, the others add theirs one by one.
+    // Later rows see at least the tokens of the first row: a tile adds these for all rows at once,
+    // and each row adds its further tokens alone.
     const auto end = static_cast<size_t>(spans[r].end);
     tile::AccumulateUpTo4<tile::Start::kScaled>(n, p.from(0, begin), rows.from(begin), width,
                                                 end - begin, shrink + r, out, output_stride);
@@ -210,13 +212,13 @@ HWY_NOINLINE void accumulate_values(size_t num_rows, const BlockSpan* spans, con
   }
 }
 
-// Position of the last token row `row` of the unit sees.
+// Position of the last token that row `row` of the unit attends to.
 HWY_INLINE int64_t position_of(const PagedAttentionArgs& args, const AttentionUnit& unit,
                                int64_t group, int64_t row) {
   return args.forward->position(unit.sequence, (unit.first_row + row) / group);
 }
 
-// Multiplies x[begin, end).
+// Multiplies x[begin, end) by `scale`.
 HWY_INLINE void scale_channels(float* x, size_t begin, size_t end, float scale) {
   const D d;
   const V factor = hn::Set(d, scale);
@@ -225,8 +227,8 @@ HWY_INLINE void scale_channels(float* x, size_t begin, size_t end, float scale) 
   for (; c < end; ++c) x[c] *= scale;
 }
 
-// Queries of the unit, scaled and padded. The scale of the scores and those of the stored keys are
-// applied here, once per element.
+// Copies the unit's queries as f32 with padding. They are multiplied here by the scale of the
+// scores and the scales of the stored keys, once per element.
 HWY_INLINE void gather_queries(const PagedAttentionArgs& args, const AttentionUnit& unit,
                                int64_t group, int64_t padded, float* q) {
   const int64_t first_token = args.forward->query_start[static_cast<size_t>(unit.sequence)];
@@ -242,24 +244,25 @@ HWY_INLINE void gather_queries(const PagedAttentionArgs& args, const AttentionUn
   }
 }
 
-// The rows of a unit at work on one block.
+// The rows of a unit that are computed together on one block, and their memory.
 struct BlockRows {
   size_t num_rows = 0;
-  size_t width = 0;        // padded D
-  size_t value_width = 0;  // padded Dv
-  // The part of the block that each row sees.
+  size_t width = 0;        // D rounded up to whole vectors
+  size_t value_width = 0;  // Dv rounded up to whole vectors
+  // The tokens of the block that each row attends to.
   std::array<BlockSpan, static_cast<size_t>(kUnitRows)> spans{};
 };
 
-// Prefetches the cache lines of a row.
+// Prefetches all cache lines of a row of a key or value.
 template <class T>
 HWY_INLINE void prefetch_row(const T* row, int64_t width) {
   constexpr auto kPerLine = static_cast<int64_t>(64 / sizeof(T));
   for (int64_t c = 0; c < width; c += kPerLine) hwy::Prefetch(row + c);
 }
 
-// Few rows: keys and values are read where they lie. Reading them is most of the work, so each
-// phase asks for what the next one needs: the values of this block, then the keys of the next.
+// For few rows: reads keys and values in the pages, without a copy. Reading them is most of the
+// work, so each phase prefetches for the next one: the values of this block, then the keys of the
+// next.
 template <class T>
 void attend_from_pages(const AttentionScratch& scratch, const BlockRows& rows,
                        const KvBlock<T>& block, const KvBlock<T>& next,
@@ -294,8 +297,8 @@ void attend_from_pages(const AttentionScratch& scratch, const BlockRows& rows,
   }
 }
 
-// Many rows: a block is first copied to f32, values in slices of columns that stay in the
-// first-level cache while all rows pass by.
+// For many rows: first copies a block to f32, values in slices of columns that stay in the
+// first-level cache while all rows are computed with them.
 template <class T>
 void attend_from_copy(const AttentionScratch& scratch, const BlockRows& rows, int64_t head_dim,
                       int64_t value_dim, const KvBlock<T>& block, const AttentionState& state) {
@@ -327,14 +330,15 @@ void attend_from_copy(const AttentionScratch& scratch, const BlockRows& rows, in
   }
 }
 
-// Units with few rows, whose heads fill whole vectors, read keys and values where they lie.
+// Whether keys and values are read in the pages without a copy: for units with few rows whose heads
+// fill whole vectors.
 HWY_INLINE bool reads_pages(const PagedAttentionArgs& args, int64_t num_rows) {
   const int64_t value_dim = value_dim_of(args);
   return num_rows < kMinRowsToCopy && padded_head_dim(args.head_dim) == args.head_dim &&
          padded_head_dim(value_dim) == value_dim;
 }
 
-// Attends rows of a unit to one block. `next` is the block after it, to prefetch, or has no tokens.
+// Computes rows of a unit on one block. `next` is the block to prefetch, or has no tokens.
 template <class T>
 void attend_block(const PagedAttentionArgs& args, const AttentionScratch& scratch,
                   const BlockRows& rows, const KvBlock<T>& block, const KvBlock<T>& next,
@@ -346,7 +350,7 @@ void attend_block(const PagedAttentionArgs& args, const AttentionScratch& scratc
   }
 }
 
-// The memory of a unit's rows, from row `first` on.
+// The scratch memory of a unit's rows from row `first` on.
 HWY_INLINE AttentionScratch rows_from(AttentionScratch scratch, size_t first, size_t width) {
   scratch.q += first * width;
   scratch.scores += first * kBlock;
@@ -360,14 +364,14 @@ HWY_INLINE AttentionState rows_from(AttentionState state, size_t first, size_t v
   return state;
 }
 
-// The tokens of `segment` among those that a row at `position` sees.
+// The tokens of `segment` that are also in `seen`, the tokens that a row attends to.
 HWY_INLINE TokenRange within_segment(int64_t segment, const TokenRange& seen) {
   return {.begin = std::max(segment * kAttentionSegment, seen.begin),
           .end = std::min((segment + 1) * kAttentionSegment, seen.end)};
 }
 
-// Attends the rows of a tree to one block, node by node, because each node sees other tokens at
-// other positions.
+// Computes the rows of a tree on one block, node by node, because each node attends to other
+// tokens, which are stored at other indices.
 template <class T>
 void attend_block_by_node(const PagedAttentionArgs& args, const AttentionUnit& unit,
                           int64_t segment, int64_t group, int64_t first,
@@ -375,7 +379,7 @@ void attend_block_by_node(const PagedAttentionArgs& args, const AttentionUnit& u
                           const AttentionState& state) {
   const ForwardContext& forward = *args.forward;
   KvBlock<T> block;
-  KvBlock<T> none;  // not read
+  KvBlock<T> none;  // an empty block, so that nothing is prefetched
   BlockRows of_node = rows;
   for (size_t r = 0; r < rows.num_rows; r += of_node.num_rows) {
     const int64_t token_row = (unit.first_row + static_cast<int64_t>(r)) / group;
@@ -405,10 +409,10 @@ void attend_segment_as(const PagedAttentionArgs& args, const AttentionUnit& unit
   const int64_t padded_value = padded_head_dim(value_dim_of(args));
   std::fill_n(state.output, unit.num_rows * padded_value, 0.0f);
 
-  // The tokens of this segment that any of the rows sees.
+  // The tokens of this segment that any row of the unit attends to.
   const TokenRange tokens = within_segment(segment, visible_tokens(args, unit, group));
-  // The tokens before this one are the same for all rows: in a chain all, in a tree those before
-  // the tree, with a window none.
+  // Tokens before `common` are stored at the same indices for all rows: in a chain all tokens,
+  // in a tree those before the tree, in a tree with a window none.
   const bool is_tree = args.forward->has_tree(unit.sequence);
   const int64_t common = !is_tree          ? tokens.end
                          : args.window > 0 ? 0
@@ -416,7 +420,7 @@ void attend_segment_as(const PagedAttentionArgs& args, const AttentionUnit& unit
   BlockRows rows{.num_rows = static_cast<size_t>(unit.num_rows),
                  .width = static_cast<size_t>(padded),
                  .value_width = static_cast<size_t>(padded_value)};
-  std::array<KvBlock<T>, 2> blocks;  // the current block and the next one
+  std::array<KvBlock<T>, 2> blocks;  // the current block and the next one, alternately
   const int64_t start = tokens.begin / kAttentionBlock * kAttentionBlock;
   const TokenRange located{.begin = tokens.begin, .end = std::min(tokens.end, common)};
   locate_block(args, unit, start, located, {}, blocks[0]);
@@ -455,8 +459,8 @@ void attend_segment(const PagedAttentionArgs& args, const AttentionUnit& unit, i
   }
 }
 
-// joined = joined and part, where `part` is the segment that follows; the first segment in which a
-// row sees a token starts it. A row that ends before `part` stays as it is.
+// Adds `part`, the result of the segment that follows, to `joined`. The first segment in which a
+// row attends to a token replaces `joined`. A row that has no tokens in `part` stays as it is.
 void join_segment(int64_t value_dim, int64_t num_rows, bool first, const AttentionState& part,
                   const AttentionState& joined) {
   const D d;
@@ -507,7 +511,8 @@ void write_unit(const PagedAttentionArgs& args, const AttentionUnit& unit,
     const V sum = hn::SumOfLanes(d, hn::LoadU(d, state.sum + r * kMaxLanes));
     V inverse = hn::Div(hn::Set(d, 1.0f), sum);
     if (sinks != nullptr) {
-      // Both terms are relative to the larger exponent, so that neither overflows.
+      // The sink and the sum are both taken relative to the larger exponent, so that neither
+      // overflows.
       const float sink = sinks[unit.kv_head * group + row % group];
       const float max = std::max(state.max[r], sink);
       const V factor = hn::Set(d, exp_of(state.max[r] - max));
@@ -522,7 +527,7 @@ void write_unit(const PagedAttentionArgs& args, const AttentionUnit& unit,
   }
 }
 
-// to[0, count) = from / scale, rounded to nearest even. The scale is 1 but for E4M3.
+// Writes to[0, count) = from / scale, rounded to nearest even. The scale is 1 except for E4M3.
 void store_row(const float* from, int64_t count, float scale, DType dtype, void* to) {
   const D d;
   const auto n = static_cast<size_t>(count);

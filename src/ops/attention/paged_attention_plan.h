@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// How attention in splits (paged_attention_split.h) divides the tokens of a step among blocks.
+// How split attention (paged_attention_split.h) divides the tokens of a step among thread blocks.
 //
-// A unit is the tokens that eight rows of one sequence see in one kv head. The units of a step form
-// a line of tiles, sequence by sequence. The line is cut into shares of equal length, give or take
-// a tile, and each block computes one share. A unit that lies in several shares has a part in each
-// of them; its parts are joined in the order of the shares.
+// A unit is the tokens that eight rows of one sequence attend to in one kv head. A tile is
+// kTileTokens tokens. The tiles of all units of a step are numbered consecutively, sequence by
+// sequence; this list is called the line. The line is cut into shares of equal length (one tile
+// more or less), and each block computes one share. A unit that extends over several shares has a
+// part in each of them; its parts are joined in the order of the shares.
 //
-// Keys of the same token lie side by side for all kv heads, and memory is faster where they are
-// read at the same time. Several heads therefore have the same line, and a share is computed by as
+// The keys of one token are adjacent in memory for all kv heads, and reads are faster when they
+// happen at the same time. Several heads therefore share a line, and each share is computed by as
 // many blocks, one for each of these heads (heads_on_a_line).
 //
 // Each unit begins with kUnitCost empty tiles on the line. They stand for the time that a block
 // needs to begin and to finish a unit, whatever its length.
 //
-// Where whole units keep the blocks busy, each unit counts as one tile: none is cut, and there is
+// Where whole units keep the blocks busy, each unit counts as one tile: no unit is cut, and no
+// results need to be joined.
 // nothing to join.
 //
 // Threading: pure functions, the same on the host and on the device.
@@ -26,24 +28,26 @@
 namespace heddle::ops {
 
 inline constexpr int kTileTokens = 16;  // tokens that a warp multiplies at a time
-inline constexpr int kUnitCost = 2;     // tiles
-inline constexpr int kShortShare = 4;   // tiles: one for each warp of a block
+inline constexpr int kUnitCost = 2;     // empty tiles that stand for a unit's fixed cost
+inline constexpr int kShortShare = 4;   // tiles of a short share: one for each warp of a block
 
-// The tokens that any new row of a sequence sees, and so every unit of the sequence.
+// The tokens that the new rows of a sequence attend to, as one range: the same for all of its
+// units.
 struct SplitExtent {
-  int num_tokens = 0;  // new ones; 0: the sequence is not computed here
+  int num_tokens = 0;  // number of new tokens; 0: the split kernel does not compute this sequence
   int begin = 0;
   int end = 0;
 
-  // Tiles begin at multiples of kTileTokens, so that the first and the last may be partial.
+  // Number of tiles that the range touches. Tiles begin at multiples of kTileTokens, so that the
+  // first and the last may be partial.
   [[nodiscard]] HEDDLE_HOST_DEVICE constexpr int num_tiles() const {
     return (end + kTileTokens - 1) / kTileTokens - begin / kTileTokens;
   }
 };
 
-// The units of a step.
+// Number and length of all units of a step.
 struct SplitLoad {
-  int length = 0;  // tiles of all units, empty ones included
+  int length = 0;  // tiles of all units, the empty ones included
   int num_units = 0;
   int longest = 0;  // tiles of the longest unit
 
@@ -63,16 +67,16 @@ struct SplitLoad {
   }
 };
 
-// The cut of the line into shares: the first `num_longer` have length + 1 tiles, the others
+// How the line is cut into shares: the first `num_longer` shares have length + 1 tiles, the others
 // `length`.
 struct SplitShares {
   int num_shares = 1;
   int length = 0;
   int num_longer = 0;
-  bool whole = false;  // no unit is cut: each is one tile long
+  bool whole = false;  // true: each unit counts as one tile, so that none is cut
 
-  // Units stay whole where they keep the blocks busy to eight ninths. Else there are `most` shares,
-  // or fewer where these suffice for shares of at most kShortShare.
+  // Units stay whole if they keep at least eight ninths of the blocks busy. Else there are `most`
+  // shares, or fewer if these suffice for shares of at most kShortShare tiles.
   [[nodiscard]] HEDDLE_HOST_DEVICE static constexpr SplitShares of(const SplitLoad& load,
                                                                    int most) {
     const int turns = (load.num_units + most - 1) / most;
@@ -86,24 +90,24 @@ struct SplitShares {
             .whole = whole};
   }
 
-  // Length of each unit of a sequence.
+  // Number of tiles that each unit of a sequence has on the line.
   [[nodiscard]] HEDDLE_HOST_DEVICE constexpr int unit_length(const SplitExtent& extent) const {
     return whole ? 1 : kUnitCost + extent.num_tiles();
   }
 
-  // First tile of a share; begin_of(num_shares) is the end of the last one.
+  // Index of the first tile of a share; begin_of(num_shares) is the end of the last share.
   [[nodiscard]] HEDDLE_HOST_DEVICE constexpr int begin_of(int share) const {
     return share * length + (share < num_longer ? share : num_longer);
   }
 
-  // The share of tile `at` of the line, which is not empty.
+  // The share that contains tile `at` of the line; the line must not be empty.
   [[nodiscard]] HEDDLE_HOST_DEVICE constexpr int share_of(int at) const {
-    const int end = num_longer * (length + 1);  // end of the longer shares, which come first
+    const int end = num_longer * (length + 1);  // end of the shares with length + 1 tiles
     return at < end ? at / (length + 1) : num_longer + (at - end) / length;
   }
 };
 
-// A unit on the line.
+// A unit and its range of tiles on the line.
 struct SplitUnit {
   int start = 0;
   int length = 0;
@@ -111,13 +115,14 @@ struct SplitUnit {
 
   [[nodiscard]] HEDDLE_HOST_DEVICE constexpr int end() const { return start + length; }
 
-  // Tiles of its tokens that lie before `at` of the line.
+  // Number of the unit's non-empty tiles before tile `at` of the line.
   [[nodiscard]] HEDDLE_HOST_DEVICE constexpr int tiles_before(int at) const {
     if (at >= end()) return num_tiles;
     return at > start + kUnitCost ? at - start - kUnitCost : 0;
   }
 
-  // The shares that have tiles of its tokens. Those between have some, too.
+  // The first and the last share with non-empty tiles of this unit. All shares between them have
+  // some, too.
   [[nodiscard]] HEDDLE_HOST_DEVICE constexpr int first_share(const SplitShares& shares) const {
     return shares.share_of(shares.whole ? start : start + kUnitCost);
   }
@@ -127,8 +132,8 @@ struct SplitUnit {
   }
 };
 
-// How many of the kv heads have the same line: the most that divide them evenly and leave at most
-// one of 32 blocks without work.
+// Number of kv heads that share a line: the largest divisor of num_kv_heads that leaves at most one
+// of 32 blocks without work.
 [[nodiscard]] constexpr int heads_on_a_line(int num_kv_heads, int num_blocks) {
   for (int heads = num_kv_heads; heads > 1; --heads) {
     if (num_kv_heads % heads == 0 && num_blocks % heads * 32 <= num_blocks && heads <= num_blocks) {
@@ -138,8 +143,9 @@ struct SplitUnit {
   return 1;
 }
 
-// Index of a share's part of a unit that lies in several shares. A share has at most two such
-// parts: of a unit that began in an earlier share, and of one that continues in the next.
+// Index of the partial result that a share stores for a unit that extends over several shares. A
+// share has at most two: one for a unit that began in an earlier share, one for a unit that
+// continues in the next.
 [[nodiscard]] HEDDLE_HOST_DEVICE constexpr int split_part(int share, bool begins_here) {
   return 2 * share + (begins_here ? 1 : 0);
 }

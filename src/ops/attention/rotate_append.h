@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// rotate_append: the steps between the projections of attention and the attention itself, in one
-// launch on CUDA: it normalises and rotates queries and keys, and stores keys and values in their
-// pages. The same numbers as by rope() and paged_attention()'s own append.
+// rotate_append: computes what is between the projections and the attention in one CUDA launch. It
+// normalises and rotates queries and keys, and appends keys and values to their pages. Its numbers
+// are the same as those of rope() followed by the append of paged_attention().
 #pragma once
 
 #include "ops/attention/paged_attention.h"
@@ -10,18 +10,19 @@
 
 namespace heddle::ops {
 
-// q.y is attention.q. k.y is not written, and attention.k not read.
+// q.y must be attention.q. k.y is not written, and attention.k is not read.
 struct RotateAppendArgs {
   RopeArgs q;
   RopeArgs k;
   PagedAttentionArgs attention;
 };
 
-// True for heads of one width and rotation that have separate values.
+// True if queries and keys have heads of the same width and rotation, and values are not a part of
+// the keys.
 [[nodiscard]] bool rotate_append_fits(const RotateAppendArgs& args);
 
-// Moves q twice, k and v in and out: 2 * (Nq + 2 * Nkv) * D elements a row, bandwidth-bound; a
-// decode step pays for one launch instead of four.
+// Reads and writes q, k and v: 2 * (Nq + 2 * Nkv) * D elements a row, bandwidth-bound. A decode
+// step has one launch instead of four.
 Status rotate_append_cuda(CudaContext& context, const RotateAppendArgs& args);
 
 }  // namespace heddle::ops

@@ -10,8 +10,8 @@
 
 namespace heddle::ops {
 
-// Calls body(begin, end) on ranges that cover [0, num_rows) once. `row_elements` is what a row
-// costs, in elements of a simple pass over memory.
+// Calls body(begin, end) on ranges that cover [0, num_rows) once. `row_elements` is the cost of a
+// row, counted in elements of a simple pass over memory.
 template <typename Body>
 void for_row_ranges(device::ThreadPool& pool, int64_t num_rows, int64_t row_elements, Body&& body) {
   constexpr int64_t kElementsPerTask = 16384;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scratch: hands out typed, 64-byte aligned pieces of a workspace. The same sequence of take()
-// calls on a Scratch without memory measures how many bytes the workspace must have:
+// Scratch: allocates typed, 64-byte aligned pieces of a workspace. To find out how many bytes a
+// workspace needs, make the same sequence of take() calls on a Scratch without memory:
 //
 //   Scratch measure;              Scratch scratch(args.workspace);
 //   lay_out(measure, sizes);      Layout layout = lay_out(scratch, sizes);
@@ -17,12 +17,12 @@ namespace heddle::ops {
 
 class Scratch {
  public:
-  Scratch() = default;  // measures only
+  Scratch() = default;  // only measures; take() returns null
 
   explicit Scratch(std::span<std::byte> memory)
       : base_(memory.data()), size_(static_cast<int64_t>(memory.size())) {}
 
-  // Null while measuring. The caller has checked the workspace against bytes().
+  // Returns null while measuring. The caller must have checked the workspace against bytes().
   template <typename T>
   T* take(int64_t count) {
     const int64_t start = used_;
@@ -32,7 +32,7 @@ class Scratch {
     return reinterpret_cast<T*>(aligned_base() + start);
   }
 
-  // Bytes taken so far, with room to align the start of any memory.
+  // Bytes taken so far, plus room to align memory that starts at any address.
   [[nodiscard]] int64_t bytes() const { return used_ + kAlignment; }
 
  private:

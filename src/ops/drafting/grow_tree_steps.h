@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The steps of grow_trees and select_drafts over a tree, once for kernels and for the CPU. A team
-// of threads carries them out: each(n, f) calls f(i) for every i in [0, n), shared out, and
-// everything that was written before may be read behind it.
+// How one tree is computed in grow_trees and select_drafts, shared by the CUDA kernels and the CPU.
+// A team of threads executes the steps: each(n, f) calls f(i) for every i in [0, n), divided among
+// the threads; after it returns, all threads may read what was written.
 #pragma once
 
 #include <cmath>
@@ -13,20 +13,22 @@
 
 namespace heddle::ops::sampling_steps {
 
-// A tree's memory.
+// Pointers to the memory of one tree.
 struct GrownTreeMemory {
-  uint64_t* masks;    // [topk]  of the branches of the last level
-  float* scores;      // [candidates]  NaN where there is none
-  int32_t* tokens;    // [candidates]
-  int32_t* branches;  // [topk]  of the last level: which candidates they are
+  uint64_t* masks;    // [topk]: tree masks of the branches of the last level
+  float* scores;      // [candidates]: probability products; NaN if the candidate does not exist
+  int32_t* tokens;    // [candidates]: token ids
+  int32_t* branches;  // [topk]: candidate indices of the branches of the last level
   int32_t*
-      parent_groups;  // [1 + (num_steps - 1) * topk]  candidates i * topk and on follow that one
+      // [1 + (num_steps - 1) * topk]: the candidate that candidates i * topk to i * topk + topk - 1
+      // follow
+      parent_groups;
 
   [[nodiscard]] HEDDLE_HOST_DEVICE static int32_t num_groups(const GrownShape& shape) {
     return 1 + (shape.num_steps - 1) * shape.topk;
   }
 
-  // A multiple of 8.
+  // Bytes of one tree's memory, a multiple of 8.
   [[nodiscard]] HEDDLE_HOST_DEVICE static int64_t bytes(const GrownShape& shape) {
     const int64_t words =
         2 * shape.num_candidates(shape.num_steps) + shape.topk + num_groups(shape);
@@ -47,7 +49,8 @@ struct GrownTreeMemory {
   }
 };
 
-// Whether candidate a comes before b: the better score, equal ones by index, those without last.
+// Whether candidate a ranks before b: higher scores first, equal scores by index, candidates that
+// do not exist last.
 [[nodiscard]] HEDDLE_TEAM inline bool goes_before(const float* scores, int32_t a, int32_t b) {
   const float x = scores[a], y = scores[b];
   const bool has_x = x == x, has_y = y == y;
@@ -55,7 +58,7 @@ struct GrownTreeMemory {
   return x != y ? x > y : a < b;
 }
 
-// How many of the candidates [first, end) go before candidate i.
+// Number of the candidates [first, end) that rank before candidate i.
 [[nodiscard]] HEDDLE_TEAM inline int32_t rank_of(const float* scores, int32_t i, int32_t first,
                                                  int32_t end) {
   int32_t rank = 0;
@@ -68,7 +71,7 @@ struct GrownTreeMemory {
   return exp_of_negative(logit - row.max) / sum;
 }
 
-// `scratch`: topk masks and topk candidates that the team shares.
+// Memory that the team shares: masks and candidate indices of up to topk branches.
 struct GrowScratch {
   uint64_t masks[kMostBranches];
   int32_t branches[kMostBranches];
@@ -102,7 +105,8 @@ HEDDLE_TEAM void grow_tree(Team& team, GrowScratch& scratch, const GrowTreesArgs
     scratch.branches[rank] = first + i;
     const int32_t node = args.level * topk + rank;
     scratch.masks[rank] = (is_first ? 0 : own.masks[from]) |
-                          (node < kMostGrown ? uint64_t{1} << node : 0);  // the last level has none
+                          // Nodes of the last level have no bit
+                          (node < kMostGrown ? uint64_t{1} << node : 0);
     if (tree.next_row < 0) return;
     args.ids[tree.next_row + rank] = own.tokens[first + i];
     args.parent_rows[tree.next_row + rank] = tree.row + from;
@@ -114,7 +118,7 @@ HEDDLE_TEAM void grow_tree(Team& team, GrowScratch& scratch, const GrowTreesArgs
   });
 }
 
-// `kept`: as many as a tree has candidates, which the team shares.
+// `kept` is memory that the team shares, with one entry for each candidate of the tree.
 template <typename Team>
 HEDDLE_TEAM void select_of_tree(Team& team, int32_t* kept, const SelectDraftsArgs& args,
                                 const SelectedTree& tree, SelectedDrafts& selected) {

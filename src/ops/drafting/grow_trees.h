@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// grow_trees: trees of drafts, grown level by level where a network's logits are, so that the
-// levels follow each other without the host; and the best of their candidates, which become the
-// drafts. It is what speculative::TreeGrowth does on the host, with the same order among equals.
+// grow_trees: grows trees of drafts level by level on the device that has the draft network's
+// logits, so that the levels are computed without waiting for the host. select_drafts then chooses
+// the best candidates of each tree as drafts. Both compute what speculative::TreeGrowth computes on
+// the host, with the same order among equal scores.
 //
 //   sample_rows -> grow_trees -> the next level -> ... -> select_drafts
 //
-// A level's candidates are the `topk` most likely tokens behind each of its rows, as good as the
-// product of the probabilities on their way. The best `topk` of them are the rows of the next
-// level.
+// The candidates of a level are the `topk` most likely next tokens of each of its rows. A
+// candidate's score is the product of the probabilities on its path. The best `topk` candidates
+// become the rows of the next level.
 //
 // Li et al., "EAGLE-2", arXiv:2406.16858.
 //
-// Cost: a launch each, of a block for each tree, which compares all candidates of a level, or of
-// the tree, with each other: 256 of a level and 1,040 of a tree at most.
+// Cost: one launch for each function with one block for each tree, which compares all candidates
+// with each other: at most 256 of a level (grow_trees) and 1,040 of a tree (select_drafts).
 #pragma once
 
 #include <cstddef>
@@ -23,15 +24,16 @@
 
 namespace heddle::ops {
 
-inline constexpr int32_t kMostBranches = 16;  // branches of a level
-inline constexpr int32_t kMostGrown = 64;     // branches of all levels but the last, and drafts
+inline constexpr int32_t kMostBranches = 16;  // most branches of a level
+// most branches of all levels but the last, and most drafts of a tree
+inline constexpr int32_t kMostGrown = 64;
 
-// How large the trees are: those of speculative::TreeShape.
+// The size of the trees, as in speculative::TreeShape.
 struct GrownShape {
   int32_t topk = 1;
-  int32_t num_steps = 1;  // levels
+  int32_t num_steps = 1;  // number of levels
 
-  // Candidates of the first levels, as many as there are.
+  // Number of candidates that the first `num_levels` levels have together.
   [[nodiscard]] HEDDLE_HOST_DEVICE int32_t num_candidates(int32_t num_levels) const {
     return num_levels == 0 ? 0 : topk + (num_levels - 1) * topk * topk;
   }
@@ -39,31 +41,33 @@ struct GrownShape {
   friend bool operator==(const GrownShape&, const GrownShape&) = default;
 };
 
-// Bytes for each tree, a multiple of 8.
+// Bytes of memory that each tree needs, a multiple of 8.
 [[nodiscard]] int64_t grown_tree_bytes(const GrownShape& shape);
 
-// A tree at a level.
+// A tree that grows by a level.
 struct GrownTree {
-  int32_t tree = 0;       // index of the tree's memory
-  int32_t row = 0;        // first row in `sampled` of the level; the first level has one row
-  int32_t next_row = -1;  // first row of the tree in the next level; -1: there is no next level
+  int32_t tree = 0;       // index of the tree in `memory`
+  int32_t row = 0;        // the tree's first row of this level in `sampled`; level 0 has one row
+  int32_t next_row = -1;  // the tree's first row of the next level; -1: there is no next level
 
   friend bool operator==(const GrownTree&, const GrownTree&) = default;
 };
 
-// Pointers lead into memory of the context's device.
+// All pointers are into memory of the context's device.
 struct GrowTreesArgs {
   GrownShape shape;
-  int32_t level = 0;  // level of the candidates
+  int32_t level = 0;  // level whose candidates are computed
   const GrownTree* trees = nullptr;
   int64_t num_trees = 0;
-  const SampledRow* sampled = nullptr;   // [R], with as many alternatives as topk
-  const TopLogit* top_logits = nullptr;  // [R, 20]
-  const int32_t* token_ids = nullptr;    // the id that each token stands for; null: itself
-  std::byte* memory = nullptr;           // grown_tree_bytes() for each tree
+  const SampledRow* sampled = nullptr;   // [R]: sampled rows, each with topk alternatives
+  const TopLogit* top_logits = nullptr;  // [R, 20]: the most likely tokens of each row
+  // maps a token of the draft network to its id in the vocabulary; null: they are equal
+  const int32_t* token_ids = nullptr;
+  std::byte* memory = nullptr;  // grown_tree_bytes() for each tree
 
-  // Indexed by row of the next level: its id, the row of this level that it follows, and the nodes
-  // that it sees, itself included: bit level * topk + i stands for the i-th branch of a level.
+  // Outputs, indexed by row of the next level: the row's token id, the row of this level that it
+  // follows, and the nodes that it sees, itself included, where bit level * topk + i means the i-th
+  // branch of a level.
   int32_t* ids = nullptr;
   int32_t* parent_rows = nullptr;
   uint64_t* masks = nullptr;
@@ -71,8 +75,8 @@ struct GrowTreesArgs {
 
 struct SelectedTree {
   int32_t tree = 0;
-  int32_t num_levels = 0;  // levels that the tree has
-  int32_t wanted = 0;      // drafts at most, up to kMostGrown
+  int32_t num_levels = 0;  // number of levels that the tree has
+  int32_t wanted = 0;      // most drafts to select, up to kMostGrown
 
   friend bool operator==(const SelectedTree&, const SelectedTree&) = default;
 };
@@ -80,7 +84,7 @@ struct SelectedTree {
 struct SelectedDrafts {
   int32_t count = 0;
   int32_t tokens[kMostGrown] = {};
-  int32_t parents[kMostGrown] = {};  // as in speculative::Drafts
+  int32_t parents[kMostGrown] = {};  // index of each draft's parent, as in speculative::Drafts
 };
 
 struct SelectDraftsArgs {
@@ -88,7 +92,7 @@ struct SelectDraftsArgs {
   const SelectedTree* trees = nullptr;
   int64_t num_trees = 0;
   const std::byte* memory = nullptr;
-  SelectedDrafts* selected = nullptr;  // [num_trees], may be pinned memory of the host
+  SelectedDrafts* selected = nullptr;  // [num_trees]; may be pinned host memory
 };
 
 // Error: kDeviceLost.
