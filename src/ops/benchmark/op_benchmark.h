@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// OpBenchmark: one op at one shape, timed. Op families offer theirs as a list; `heddle bench ops`
-// lists and runs them beside what the machine can do (roofline.h).
+// OpBenchmark: one op at one shape, timed on the CPU. Each op family has a list of them; `heddle
+// bench ops` runs them and prints their rates next to the machine's limits (roofline.h).
 //
 // Threading: on the thread that owns the context's pool, while nothing else uses it.
 #pragma once
@@ -16,36 +16,38 @@
 namespace heddle::ops {
 
 struct OpBenchmark {
-  std::string name;   // "linear": that of the op
-  std::string shape;  // "T 1, N 512, K 512, bfloat16"
-  double bytes = 0;   // least bytes that must come from or go to memory
+  std::string name;   // name of the op, as in "linear"
+  std::string shape;  // shape for the report, as in "T 1, N 512, K 512, bfloat16"
+  double bytes = 0;   // least bytes that must be read from or written to memory
   double flops = 0;
-  std::function<void()> run;  // once; rotates through memory where the op would find it cold.
-                              // The first run takes what memory it needs, destruction gives it back
+  // Runs the op once, with a different piece of memory each time if the op must not find its data
+  // in a cache. The first run allocates memory, which is freed with `run`.
+  std::function<void()> run;
 };
 
 struct Measurement {
   double median_seconds = 0;
   double best_seconds = 0;
-  double gb_per_s = 0;  // at the median time
-  double gflops = 0;    // at the median time
+  double gb_per_s = 0;  // rate at the median time
+  double gflops = 0;    // rate at the median time
 };
 
-// Runs it once to warm up, then at least nine times and for at least `min_seconds` (at most 100 000
-// times).
+// Runs the benchmark once to warm up, then at least nine times and for at least `min_seconds` (at
+// most 100 000 times).
 Measurement measure(const OpBenchmark& benchmark, double min_seconds = 0.2);
 
 struct BenchmarkFamily {
   std::string_view name;
-  std::vector<OpBenchmark> (*make)(CpuContext& context);  // cheap: memory is taken when they run
+  // cheap: benchmarks allocate memory only when they run
+  std::vector<OpBenchmark> (*make)(CpuContext& context);
 };
 
-// A new family is declared below and adds a line in op_benchmark.cpp; a test asks for a benchmark
-// under the name of every op of the registry.
+// All families of op benchmarks. A new family is declared below and gets a line in
+// op_benchmark.cpp; a test requires a benchmark for every op of the registry, under the op's name.
 std::span<const BenchmarkFamily> all_benchmarks();
 
-// The benchmarks whose own name or whose family's contains `filter`, family by family; those of all
-// families where it is empty.
+// The benchmarks whose name or family name contains `filter`, family by family; all benchmarks if
+// `filter` is empty.
 std::vector<OpBenchmark> benchmarks_matching(CpuContext& context, std::string_view filter);
 
 // The families, each in its own *_bench.cpp. Those that stream weights keep 640 MiB of them from

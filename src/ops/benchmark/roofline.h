@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Roofline: what the machine can do at best, which benchmarks of ops and of steps are divided by.
+// Roofline: the best rates of this machine, to which benchmarks of ops and of steps are compared.
 //
 // Threading: on the thread that owns the context's pool, while nothing else uses it.
 #pragma once
@@ -10,13 +10,14 @@
 
 namespace heddle::ops {
 
-// Measures current memory bandwidth with the context's threads. On a shared machine it varies by
-// the second: measure it next to the compared work.
+// Measures the current memory bandwidth with the context's threads. On a shared machine it changes
+// from second to second: measure it right before or after the work that it is compared to.
 class ReadProbe {
  public:
   explicit ReadProbe(CpuContext& context) : context_(context), memory_(kBytes) {}
 
-  // Reads all of it once. Cost: 512 MiB, some 15 ms; the first time they are filled before.
+  // Reads the whole block once and returns the rate. Cost: 512 MiB, some 15 ms; the first call
+  // fills the block first.
   [[nodiscard]] double gb_per_s();
 
  private:
@@ -26,18 +27,19 @@ class ReadProbe {
   ColdMemory memory_;
 };
 
-// The rates that the machine reaches with the context's threads.
+// The rates that the machine reaches with all threads of the context.
 struct Roofline {
   int num_threads = 1;
-  double read_gb_per_s = 0;  // the best of some ReadProbes
-  double float_gflops = 0;   // fp32 multiply-adds in registers
-  double bf16_gflops = 0;    // bf16 dot products in registers; 0 where the CPU has none
+  double read_gb_per_s = 0;  // memory bandwidth: the best of several ReadProbes
+  double float_gflops = 0;   // fp32 multiply-adds on numbers in registers
+  double bf16_gflops = 0;    // bf16 dot products on numbers in registers; 0 if the CPU has none
 
-  // The time the larger of the two bounds allows, with the faster of the two kinds of arithmetic.
+  // The least time that the benchmark can take: the larger of the times for its bytes and for its
+  // flops, with the faster of the two kinds of arithmetic.
   [[nodiscard]] double floor_seconds(const OpBenchmark& benchmark) const;
 };
 
-// Cost: about a second, and 512 MiB that are freed.
+// Cost: about a second, and 512 MiB that are freed again.
 Roofline measure_roofline(CpuContext& context);
 
 }  // namespace heddle::ops

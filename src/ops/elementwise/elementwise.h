@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ops that look at one element at a time:
+// Ops that compute each element of y from one element of each input:
 //     kAdd         y = a + b
 //     kMul         y = a * b
 //     kScale       y = a * factor
@@ -14,8 +14,8 @@
 //     kGelu, kErfGelu  y = factor * gelu(a), y = factor * erf_gelu(a)
 //     kSquaredRelu y = max(a, 0)^2                          So et al., "Primer", arXiv:2109.08668
 //     kSoftcap     y = factor * tanh(a / factor)            Bello et al., arXiv:1611.09940
-// b is as wide as a or, for kMul and kSigmoidMul, narrower: each of its columns applies to as many
-// neighbouring columns of a.
+// b is as wide as a or, for kMul and kSigmoidMul, narrower by a factor n: each column of b applies
+// to n neighbouring columns of a.
 #pragma once
 
 #include "core/tensor.h"
@@ -40,7 +40,7 @@ enum class ElementwiseKind : uint8_t {
   kSoftcap,
 };
 
-// Reads a alone.
+// Whether the op has only the input a.
 constexpr bool is_unary(ElementwiseKind kind) {
   return kind == ElementwiseKind::kScale || kind == ElementwiseKind::kSigmoid ||
          kind == ElementwiseKind::kGelu || kind == ElementwiseKind::kErfGelu ||
@@ -57,14 +57,14 @@ struct ElementwiseArgs {
   float factor = 1;
 };
 
-// Computed in fp32 and rounded once. Elements are independent. Moves up to
-// 3*T*N elements: bandwidth-bound. Allocates nothing. Error: kInvalidArgument, naming the tensor
-// and the dimension that disagree.
+// Computed in fp32 and rounded once. Elements are independent. Reads and writes up to 3*T*N
+// elements: bandwidth-bound. Allocates nothing. Error: kInvalidArgument, naming the tensor and the
+// dimension that disagree.
 Status elementwise(Context& context, const ElementwiseArgs& args);
 Status elementwise_cpu(CpuContext& context, const ElementwiseArgs& args);    // args already checked
 Status elementwise_cuda(CudaContext& context, const ElementwiseArgs& args);  // args already checked
 
-// Arguments of a node "sigmoid_mul", and of a node "silu_mul".
+// The arguments of a graph node "sigmoid_mul" or "silu_mul".
 ElementwiseArgs sigmoid_mul_args(const LaunchArgs& args);
 ElementwiseArgs silu_mul_args(const LaunchArgs& args);
 

@@ -13,9 +13,10 @@ struct EmbeddingArgs {
   MutableTensorView y;  // [T, H] activations(context)
 };
 
-// Exact where y holds the table's numbers, else rounded to nearest. Moves T*H elements of the table
-// and of y. Allocates nothing. Error: kInvalidArgument, naming the tensor that disagrees. Ids are
-// taken for checked: the runner does so once a step (runner/program/forward_pass.h).
+// Exact if y's dtype holds the table's numbers, else rounded to nearest. Reads T*H elements of the
+// table and writes as many. Allocates nothing. Error: kInvalidArgument, naming the tensor that
+// disagrees. Ids are not checked here: the runner does so once a step
+// (runner/program/forward_pass.h).
 Status embedding(Context& context, const EmbeddingArgs& args);
 Status embedding_cpu(CpuContext& context, const EmbeddingArgs& args);    // args already checked
 Status embedding_cuda(CudaContext& context, const EmbeddingArgs& args);  // args already checked

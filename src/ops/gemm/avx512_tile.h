@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pieces that the AVX-512 kernels of this folder share: they multiply a few rows of x with a few
-// columns of y (rows of the weight) at a time, one vector of partial sums an element.
+// Functions that the AVX-512 kernels of this folder share. The kernels multiply a few rows of x
+// with a few columns of y (rows of the weight) at a time, with one vector of partial sums for each
+// element.
 //
-// Only for x86-64, after <immintrin.h>, from functions that target at least what is named here.
+// For x86-64 only. Include after <immintrin.h>, and call from functions whose target attribute
+// names at least the instructions used here.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +19,13 @@
 
 namespace heddle::ops {
 
-// Prefetches weights after `weights`, which are read in memory order.
+// Prefetches weights that will be read soon after `weights`; the kernel reads them in memory order.
 HEDDLE_TILE_INLINE void prefetch_ahead(const void* weights) {
   const auto line = reinterpret_cast<uintptr_t>(weights) + kStreamAheadBytes;
   _mm_prefetch(reinterpret_cast<const char*>(line), _MM_HINT_T0);
 }
 
-// Reduces four vectors together: lane i of the result is the sum of v[i].
+// Sums the lanes of four vectors: lane i of the result is the sum of v[i].
 HEDDLE_TILE_INLINE __m128 fold_lanes(const __m512 (&v)[4]) {
   const __m512 low = _mm512_add_ps(_mm512_unpacklo_ps(v[0], v[1]), _mm512_unpackhi_ps(v[0], v[1]));
   const __m512 high = _mm512_add_ps(_mm512_unpacklo_ps(v[2], v[3]), _mm512_unpackhi_ps(v[2], v[3]));
@@ -34,7 +36,8 @@ HEDDLE_TILE_INLINE __m128 fold_lanes(const __m512 (&v)[4]) {
   return _mm_add_ps(_mm256_castps256_ps128(halves), _mm256_extractf128_ps(halves, 1));
 }
 
-// y of one row and kColumns columns from their partial sums. Any number of columns adds alike.
+// Computes kColumns elements of one row of y from their vectors of partial sums. The order of the
+// additions does not depend on kColumns.
 template <int kColumns>
 HEDDLE_TILE_INLINE void store_sums(const Product& p, int64_t row, int64_t column,
                                    const __m512 (&sums)[kColumns]) {

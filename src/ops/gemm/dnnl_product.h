@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Large bf16 products by oneDNN, which uses matrix tiles (Intel AMX): they multiply bf16 several
-// times faster than any vector instruction, and our own kernels do not use them. On other CPUs
-// panel_product is as fast and reads weights of every dtype in place, so oneDNN is not asked.
+// Large bf16 products by oneDNN, which uses matrix tiles (Intel AMX). Tiles multiply bf16 several
+// times faster than any vector instruction, and the kernels of this folder do not use them. On CPUs
+// without tiles panel_product is as fast and reads weights of every dtype in place, so oneDNN is
+// not used.
 //
-// oneDNN runs single-threaded inside the pool's tasks. Fast mode only: it sums in an order of its
-// own.
+// oneDNN runs single-threaded inside the pool's tasks. Fast mode only: the order of its sums is not
+// specified.
 //
 // Threading: any number of threads on different rows. Primitives are created once per shape and
-// thread and kept, at most kMaxDnnlShapes of them; a call allocates some hundred bytes beside them
-// for its arguments, and frees them.
+// thread and kept, at most kMaxDnnlShapes of them. A call also allocates some hundred bytes for its
+// arguments and frees them.
 #pragma once
 
 #include <cstdint>
@@ -17,17 +18,18 @@
 
 namespace heddle::ops {
 
-// Whether this build has oneDNN and this CPU multiplies bf16: where it has no tiles, oneDNN's
-// vector kernels take their place in tests.
+// Whether this build has oneDNN and this CPU multiplies bf16. On CPUs without tiles, tests run
+// oneDNN's vector kernels instead.
 [[nodiscard]] bool has_dnnl_products();
 
-[[nodiscard]] bool dnnl_products_pay();  // has_dnnl_products(), and the CPU has matrix tiles
+[[nodiscard]] bool dnnl_products_pay();  // has_dnnl_products() is true and the CPU has matrix tiles
 
-// Whether the product is of a form oneDNN computes at full speed: bf16 weights, many rows,
-// everything dense, no bias, no gathered rows.
+// Whether oneDNN computes this kind of product at full speed: bf16 weights, many rows, dense memory
+// for all operands, no bias, no gathered rows.
 [[nodiscard]] bool dnnl_takes(const Product& product);
 
-// Rows [row_begin, row_end) of y from x_bf16. False, with y untouched, when oneDNN refuses.
+// Computes rows [row_begin, row_end) of y from x_bf16. Returns false, with y untouched, if oneDNN
+// reports an error.
 [[nodiscard]] bool dnnl_product(const Product& product, int64_t row_begin, int64_t row_end);
 
 inline constexpr int64_t kMinDnnlRows = 32;

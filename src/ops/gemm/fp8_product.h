@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of few rows with E4M3 weights: read packed, widened to fp32 in registers, multiplied by
-// x in fp32, with the scale applied to a group's sum. Nothing is rounded but those sums, so this
-// also serves fp32 runs; exact mode has packed_row_dot().
+// Products of few rows with E4M3 weights: codes are read packed, widened to fp32 in registers and
+// multiplied by x in fp32; the scale is applied to the sum of its group. Only the sums are rounded,
+// so fp32 runs use it, too; exact mode uses packed_row_dot() instead.
 //
-// Serves groups of a multiple of 32 columns, or one group a row. Allocates nothing.
+// Supports scale groups of a multiple of 32 columns, or one group for a whole row. Allocates
+// nothing.
 //
 // Threading: any number of threads on different blocks.
 #pragma once

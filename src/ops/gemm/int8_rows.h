@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The layout of a row of x that is quantised for int8_product.h: quantise_row() writes it, and the
-// kernels of int8_product.cpp read it.
+// Memory layout of a row of x that was quantised for int8_product.h: quantise_row() writes it, and
+// the kernels of int8_product.cpp read it.
 #pragma once
 
 #include <cstddef>
@@ -8,20 +8,21 @@
 
 namespace heddle::ops {
 
-inline constexpr int64_t kInt8Step = 64;    // columns that share a scale of x; a vector of bytes
-inline constexpr int64_t kInt4Chunk = 128;  // columns of 64 bytes of 4-bit codes
+inline constexpr int64_t kInt8Step = 64;    // columns of x that share a scale: one vector of bytes
+inline constexpr int64_t kInt4Chunk = 128;  // columns whose 4-bit codes fill 64 bytes
 
 constexpr int64_t padded_to_chunks(int64_t K) {
   return (K + kInt4Chunk - 1) / kInt4Chunk * kInt4Chunk;
 }
 
-// A row, rounded up to whole chunks with zeros.
+// A quantised row of x, padded with zeros to whole chunks.
 //   values      [padded] int8
-//   offsets     [padded / 4] int32: -128 times the sum of four values, what a zero point of 128
-//               takes off a lane's sum
-//   scales      [padded / 64] fp32; of columns that meet the upper halves of bytes of kU4 codes
-//               (packed_rows.h), which are read sixteen times too large, a sixteenth
-//   group_sums  [groups] fp32: scale * sum of a weight group's values, what a zero point of 1 takes
+//   offsets     [padded / 4] int32: -128 times the sum of four values; corrects a lane's sum for
+//               a zero point of 128
+//   scales      [padded / 64] fp32. The upper halves of bytes of kU4 codes (packed_rows.h) are read
+//               sixteen times too large; the scales of the columns they multiply are divided by 16
+//   group_sums  [groups] fp32: scale * sum of the values of a weight group; corrects the group's
+//               sum for a zero point of 1
 struct Int8Row {
   const std::byte* begin;
   int64_t width;  // padded_to_chunks(K)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops around a panel kernel: columns in panels, K in slices, rows in tiles.
+// The loops around a panel kernel: columns of y in panels, K in slices, rows of y in tiles.
 #pragma once
 
 #include <algorithm>
@@ -10,11 +10,12 @@
 
 namespace heddle::ops {
 
-// Rows of the largest tile: 6 x 4 vectors of sums fill 24 of AVX-512's 32 registers.
+// Most rows of a tile: 6 x 4 vectors of sums occupy 24 of AVX-512's 32 registers.
 inline constexpr int64_t kPanelTileRows = 6;
 
-// Walks the weights that the next panel will be packed from, so that the tiles of this one can ask
-// for them while they compute: 512 bytes at a time, spread evenly over the tiles' calls of next().
+// Prefetch schedule for the weights that the next panel will be packed from: while the tiles of the
+// current panel are computed, each call of next() returns 512 bytes to prefetch, spread evenly over
+// the calls.
 class NextPanel {
  public:
   static constexpr int64_t kBytes = 512;
@@ -22,7 +23,8 @@ class NextPanel {
 
   NextPanel() = default;
 
-  // `num_rows` weight rows from `begin` on, `row_bytes` of each, `stride_bytes` apart.
+  // The weights to prefetch: `num_rows` rows from `begin` on, `row_bytes` bytes of each,
+  // `stride_bytes` apart.
   NextPanel(const void* begin, int64_t num_rows, int64_t row_bytes, int64_t stride_bytes)
       : row_(reinterpret_cast<uintptr_t>(begin)),
         row_bytes_(row_bytes),
@@ -30,10 +32,11 @@ class NextPanel {
         pieces_(num_rows * ((row_bytes + kBytes - 1) / kBytes)),
         pieces_left_(pieces_) {}
 
-  // Sets the number of calls of next().
+  // Sets how many times next() will be called.
   void set_calls(int64_t calls) { calls_ = calls; }
 
-  // The address of the next 512 bytes to prefetch, or a cached address when none are due.
+  // The address of the next 512 bytes to prefetch, or an address that is in the cache already if
+  // none are due.
   uintptr_t next() {
     due_ += pieces_;
     if (due_ < calls_ || pieces_left_ == 0) return reinterpret_cast<uintptr_t>(this);
@@ -59,7 +62,8 @@ class NextPanel {
   int64_t due_ = 0;
 };
 
-// One tile: `rows` x `vectors` vectors of y = init + x[row.., k..] panel.
+// Arguments of one tile: y = init + x[row.., k..] * panel, for `rows` rows and `vectors` vectors of
+// columns.
 struct PanelTile {
   const Product& product;
   int64_t row = 0;
@@ -68,16 +72,17 @@ struct PanelTile {
   const void* panel = nullptr;
   const float* init = nullptr;  // [rows, vectors * lanes], rows init_stride apart
   int64_t init_stride = 0;
-  float* y = nullptr;  // likewise
+  float* y = nullptr;  // [rows, vectors * lanes], rows y_stride apart
   int64_t y_stride = 0;
   NextPanel& next;
 };
 
-// The slice that is packed after the one that ends at `k_end`, of the `num_columns` columns from
-// `column` on.
+// The weights of the panel that is packed next: those of the next slice of K, after `k_end`, or of
+// the next columns.
 inline NextPanel next_panel(const Product& p, const Block& block, int64_t column,
                             int64_t num_columns, int64_t k_end, int64_t depth) {
-  if (p.packed != nullptr) return {};  // few bytes, which the hardware fetches ahead
+  // packed weights have few bytes, and the hardware prefetches them
+  if (p.packed != nullptr) return {};
   int64_t k = k_end;
   if (k >= p.K) {
     column += num_columns;
@@ -91,9 +96,9 @@ inline NextPanel next_panel(const Product& p, const Block& block, int64_t column
           bytes_of(p.weight_dtype, p.weight_stride)};
 }
 
-// Kernel: kDepth (K of a slice), kPanelBytes, kVectors (most vectors of a panel's width),
-// kMaxWidth, lanes(), steps(depth), pack(product, column, num_columns, k, depth, width, panel),
-// tile(rows, vectors, PanelTile).
+// Computes a block of y panel by panel. Kernel must define kDepth (K of a slice), kPanelBytes,
+// kVectors (most vectors of a panel's width), kMaxWidth, lanes(), steps(depth), pack(product,
+// column, num_columns, k, depth, width, panel) and tile(rows, vectors, PanelTile).
 template <class Kernel>
 void run_panels(const Product& p, const Block& block) {
   alignas(64) unsigned char panel[Kernel::kPanelBytes];
@@ -106,7 +111,7 @@ void run_panels(const Product& p, const Block& block) {
   for (int64_t column = block.column_begin; column < block.column_end;) {
     const int64_t num_columns = std::min(Kernel::kVectors * lanes, block.column_end - column);
     int64_t vectors = (num_columns + lanes - 1) / lanes;
-    if (vectors == 3) vectors = 4;  // not worth a kernel of its own
+    if (vectors == 3) vectors = 4;  // there is no kernel for three vectors
     const int64_t width = vectors * lanes;
     const bool whole = num_columns == width;
     std::fill_n(bias, width, 0.0f);
@@ -117,7 +122,8 @@ void run_panels(const Product& p, const Block& block) {
       Kernel::pack(p, column, num_columns, k, depth, width, panel);
       NextPanel next = next_panel(p, block, column, num_columns, k + depth, Kernel::kDepth);
       next.set_calls(num_tiles * Kernel::steps(depth) / NextPanel::kLines);
-      for (int64_t i = 0; i < num_tiles; ++i) {  // heights differ by at most one
+      // numbers of rows of the tiles differ by at most one
+      for (int64_t i = 0; i < num_tiles; ++i) {
         const int64_t row = block.row_begin + i * rows / num_tiles;
         const int64_t tile_rows = block.row_begin + (i + 1) * rows / num_tiles - row;
         float* y = p.y + row * p.y_stride + column;
@@ -131,7 +137,7 @@ void run_panels(const Product& p, const Block& block) {
                        .y = y,
                        .y_stride = p.y_stride,
                        .next = next};
-        if (!whole) {  // through a buffer, so that nothing beyond column_end is touched
+        if (!whole) {  // computes into a buffer, so that nothing after column_end is touched
           if (k != 0) {
             for (int64_t r = 0; r < tile_rows; ++r) {
               std::copy_n(y + r * p.y_stride, num_columns, edge + r * width);

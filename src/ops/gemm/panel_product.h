@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// panel_product: y[t, n] for many rows at once. A panel of 64 weight rows is converted to float32
-// and transposed into cache, 256 of K at a time, and every row of x multiplies it from there: each
-// weight is read and converted once for the whole block, and the inner loop is nothing but fused
-// multiply-adds.
+// panel_product: y[t, n] for many rows at once. A panel is 64 weight rows, converted to float32 and
+// transposed into the cache, 256 elements of K at a time. Every row of x is multiplied by the panel
+// from there: each weight is read and converted once for the whole block, and the inner loop
+// consists of fused multiply-adds only.
 //
-// The panel (64 KB) lies on the caller's stack. An element is summed along K in order, whatever the
-// block, but in another order than row_dot's: fast mode only.
+// The panel (64 KB) is on the caller's stack. An element is summed along K in order, whatever the
+// block, but in a different order than in row_dot(): fast mode only.
 //
 // Threading: any number of threads on different blocks. Allocates nothing.
 #pragma once
@@ -14,17 +14,18 @@
 
 namespace heddle::ops {
 
-// Columns of a panel: split work into blocks of a multiple of these.
+// Columns of y in a panel. Work should be split into blocks of a multiple of these.
 inline constexpr int64_t kPanelColumns = 64;
 
 void panel_product(const Product& product, const Block& block);
 
-// From how many rows on it is faster than row_dot with this CPU's instructions: packing has to pay.
+// Fewest rows for which panel_product() is faster than row_dot() with this CPU's instructions; with
+// fewer, packing costs more than it saves.
 [[nodiscard]] int64_t panel_product_pays_from(int64_t K);
 
-// For the bf16 kernels: 16-bit weights as they are, in pairs along K. panel[i][c] (`width` pairs a
-// row, a multiple of 16) becomes the pair (2 i, 2 i + 1) after `k` of weight row column + c; zeros
-// beyond `num_columns` and beyond the `depth` numbers. CPUs with AVX-512 only.
+// For the bf16 kernels: packs 16-bit weights unchanged, in pairs along K. panel[i][c] (`width`
+// pairs a row, a multiple of 16) becomes elements k + 2 i and k + 2 i + 1 of weight row column + c;
+// zeros from `num_columns` columns and from `depth` elements on. CPUs with AVX-512 only.
 void pack_pairs(const Product& product, int64_t column, int64_t num_columns, int64_t k,
                 int64_t depth, int64_t width, uint32_t* panel);
 

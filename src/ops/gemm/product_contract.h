@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Common to the contracts of matrix products: row strides of at least the width, so that
-// rows never overlap, and quantised weights in the memory of the device that reads them.
+// Checks that all matrix products share: row strides are at least the width, so that rows never
+// overlap, and quantised weights are in memory of the device that reads them.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ops that only move elements. Copy elision removes most of them from a program; what is left is
-// copied here, row by row.
+// Ops that only copy elements. Copy elision removes most of them from a program; the remaining ones
+// are computed here, row by row.
 //     columns     y = x[:, start : start + width]   attrs {start, width}
 //     concat      y = [a | b]
 //     join_rows   y[t] = [x[n t] | x[n t + 1] | ... | x[n t + n - 1]]   attrs {count} = n
@@ -16,8 +16,8 @@
 namespace heddle::ops {
 
 // y[t] = x[rows[t]], or x[t] when `rows` is empty. Any dtype; rows of tensors may be strided. On
-// CUDA the list is memory of the device and unchecked: rows of y whose row lies outside x are left
-// alone. Error: kInvalidArgument for shapes that disagree and, on the CPU, for a row outside x.
+// CUDA `rows` is device memory and is not checked: if rows[t] is not a row of x, y[t] is not
+// written. Error: kInvalidArgument for shapes that disagree and, on the CPU, for a row outside x.
 Status copy_rows(Context& context, const TensorView& x, std::span<const int32_t> rows,
                  const MutableTensorView& y);
 Status copy_rows_cuda(CudaContext& context, const TensorView& x, std::span<const int32_t> rows,

@@ -17,10 +17,10 @@ struct LayerNormArgs {
   float epsilon = 1e-5f;
 };
 
-// Rows are independent of each other and summed in fp32, in an order that depends on H alone: exact
-// mode changes nothing. The mean first, then the squares of what is left. Moves 2*T*H elements:
-// bandwidth-bound. Allocates nothing. Error: kInvalidArgument, naming the tensor and the dimension
-// that disagree.
+// Rows are independent of each other and summed in fp32, in an order that depends on H alone, so
+// that exact mode has no kernels of its own. The mean is computed first, then the squares of the
+// differences to it. Reads and writes 2*T*H elements: bandwidth-bound. Allocates nothing. Error:
+// kInvalidArgument, naming the tensor and the dimension that disagree.
 Status layer_norm(Context& context, const LayerNormArgs& args);
 Status layer_norm_cpu(CpuContext& context, const LayerNormArgs& args);    // args already checked
 Status layer_norm_cuda(CudaContext& context, const LayerNormArgs& args);  // args already checked

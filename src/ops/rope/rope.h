@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rotary position embedding. Per head of D channels, R = 2 * |f| of which are rotated:
+// Rotary position embedding. A head has D channels, of which R = 2 * |f| are rotated:
 //     angle_i = f[i] * position                                        i in [0, R/2)
 //     y[a] = factor * (x[a] * cos(angle_i) - x[b] * sin(angle_i))
 //     y[b] = factor * (x[b] * cos(angle_i) + x[a] * sin(angle_i))
 // The pairs are a = first + i, b = a + R/2 (halves) or a = first + 2i, b = a + 1 (interleaved, the
-// DeepSeek families). Other channels pass through. Su et al., "RoFormer", arXiv:2104.09864.
+// DeepSeek families). Other channels are copied. Su et al., "RoFormer", arXiv:2104.09864.
 //
 // With two tables, the rows whose position has the bit kLongRope are rotated by the second table.
 // With one table the bit is ignored.
@@ -24,8 +24,8 @@
 
 namespace heddle::ops {
 
-// Bit of a position: the row belongs to a sequence that is longer than the first table serves
-// (longrope), and is rotated by the second. No position is that large.
+// Bit of a position. It says that the row belongs to a sequence that is longer than the first table
+// supports (longrope), and is rotated by the second table. No position is that large.
 inline constexpr int32_t kLongRope = 1 << 30;
 
 [[nodiscard]] inline int32_t rope_position(int64_t position, bool takes_long_rope) {
@@ -42,11 +42,11 @@ struct RopeArgs {
   int64_t head_dim = 0;            // D
   int64_t first_channel = 0;       // first rotated channel of a head
   bool interleaved = false;
-  float factor = 1.0f;    // multiplies sine and cosine (yarn)
+  float factor = 1.0f;    // factor of sine and cosine (yarn)
   float epsilon = 1e-6f;  // epsilon of the norm
   TensorView axes = {};   // [R/2] i32, each below A; or without memory
 
-  [[nodiscard]] int64_t num_pairs() const {  // R/2, for R rotated channels
+  [[nodiscard]] int64_t num_pairs() const {  // R/2: half the number of rotated channels
     return inverse_frequencies.shape[inverse_frequencies.shape.rank() - 1];
   }
 };
@@ -59,16 +59,17 @@ Status rope(Context& context, const RopeArgs& args);
 Status rope_cpu(CpuContext& context, const RopeArgs& args);    // args already checked
 Status rope_cuda(CudaContext& context, const RopeArgs& args);  // args already checked
 
-// y[t] = 1 + beta * ln(1 + floor(positions[t] / length)): what queries are multiplied by so that
-// attention over many tokens stays sharp (Llama 4, Ministral 3).
+// y[t] = 1 + beta * ln(1 + floor(positions[t] / length)): a factor for queries that keeps attention
+// over many tokens sharp (Llama 4, Ministral 3).
 struct PositionScaleArgs {
   TensorView positions;  // [T]    i32, >= 0, with or without the bit kLongRope
   MutableTensorView y;   // [T, 1] f32
   double beta = 0;
-  int64_t length = 1;  // tokens of the original context
+  int64_t length = 1;  // context length in tokens that the model was first trained with
 };
 
-// Computed in double and rounded once. Error: kInvalidArgument, naming what does not fit.
+// Computed in double and rounded once. Error: kInvalidArgument, naming the argument that does not
+// fit.
 Status position_scale(Context& context, const PositionScaleArgs& args);
 Status position_scale_cpu(CpuContext& context, const PositionScaleArgs& args);    // args checked
 Status position_scale_cuda(CudaContext& context, const PositionScaleArgs& args);  // args checked
@@ -76,7 +77,7 @@ Status position_scale_cuda(CudaContext& context, const PositionScaleArgs& args);
 inline constexpr int64_t kMaxRotaryPairs = 256;
 inline constexpr int64_t kMaxAxes = 8;
 
-// Arguments of a node "rope" or "qk_norm_rope".
+// The arguments of a graph node "rope" or "qk_norm_rope".
 RopeArgs rope_args(const LaunchArgs& args);
 
 }  // namespace heddle::ops

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads of f32, bf16, f16 and E4M3 numbers as float32 vectors, stores as bf16 and E4M3, and small
-// pieces kernels share. Used like math-inl.h, inside a file compiled through hwy/foreach_target.h.
-// Loads and stores need no alignment.
+// Loads of f32, bf16, f16 and E4M3 numbers as float32 vectors, stores as bf16 and E4M3, and other
+// small functions that kernels share. Included like math-inl.h, inside a file compiled through
+// hwy/foreach_target.h. Loads and stores need no alignment.
 #if defined(HEDDLE_OPS_SIMD_LOAD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEDDLE_OPS_SIMD_LOAD_INL_H_
 #undef HEDDLE_OPS_SIMD_LOAD_INL_H_
@@ -29,7 +29,7 @@ template <class D>
 HWY_INLINE hn::Vec<D> LoadFloats(D d, const float* from) {
 #if HWY_TARGET == HWY_SCALAR
   float value;
-  ops::simd::copy_unaligned(&value, from, sizeof(value));  // a plain load would want it aligned
+  ops::simd::copy_unaligned(&value, from, sizeof(value));  // a plain load would require alignment
   return hn::Set(d, value);
 #else
   return hn::LoadU(d, from);
@@ -50,18 +50,19 @@ HWY_INLINE hn::Vec<D> LoadFloats(D d, const F16* from) {
   return hn::PromoteTo(d, hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(from)));
 }
 
-// Exact for all codes; NaN stays NaN.
+// Converts E4M3 codes to float32, exactly for all codes; NaN stays NaN.
 template <class D>
 HWY_INLINE hn::Vec<D> LoadFloats(D d, const quant::E4M3* from) {
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
-  // Put where a half-precision number has its bits, a code counts 2^-8 of its value, subnormal ones
-  // too: that exponent has a bias 8 larger and a bit more. F16C does the rest.
+  // If the bits of a code are placed at the exponent and mantissa of a half-precision number, that
+  // number is 2^-8 times the code's value, also for subnormals: half precision has an exponent bias
+  // that is larger by 8, and one more exponent bit. F16C then converts it to fp32.
   const hn::Rebind<int8_t, D> d8;
   const hn::Rebind<int16_t, D> d16;
   const hn::Rebind<hwy::float16_t, D> df16;
   const auto wide = hn::PromoteTo(d16, hn::LoadU(d8, reinterpret_cast<const int8_t*>(from)));
   const auto half = hn::And(hn::ShiftLeft<7>(wide), hn::Set(d16, static_cast<int16_t>(0xbf80)));
-  // One more than the largest magnitude, NaN's, fills the exponent.
+  // Adding one to the largest magnitude, which is NaN's, fills the exponent.
   const auto carry = hn::And(hn::Add(half, hn::Set(d16, 0x80)), hn::Set(d16, 0x4000));
   return hn::Mul(hn::PromoteTo(d, hn::BitCast(df16, hn::Or(half, carry))), hn::Set(d, 256.0f));
 #else
@@ -70,7 +71,7 @@ HWY_INLINE hn::Vec<D> LoadFloats(D d, const quant::E4M3* from) {
   const auto code = hn::PromoteTo(d32, hn::LoadU(d8, reinterpret_cast<const uint8_t*>(from)));
   const auto magnitude = hn::And(code, hn::Set(d32, 0x7fu));
   const auto sign = hn::BitCast(d, hn::ShiftLeft<24>(hn::And(code, hn::Set(d32, 0x80u))));
-  // Like quant::e4m3_to_float().
+  // Without F16C: the same steps as quant::e4m3_to_float().
   const auto scaled = hn::Mul(hn::BitCast(d, hn::ShiftLeft<20>(magnitude)), hn::Set(d, 0x1p120f));
   const auto none = hn::BitCast(d, hn::Set(d32, 0x7fc00000u));
   const auto is_none = hn::RebindMask(d, hn::Eq(magnitude, hn::Set(d32, 0x7fu)));
@@ -78,7 +79,7 @@ HWY_INLINE hn::Vec<D> LoadFloats(D d, const quant::E4M3* from) {
 #endif
 }
 
-// Rounds to nearest even; NaN stays NaN.
+// Converts float32 to bf16, rounded to nearest even; NaN stays NaN.
 template <class D>
 HWY_INLINE void StoreFloats(hn::Vec<D> x, D /*d*/, Bf16* to) {
   const hn::Rebind<uint16_t, D> d16;
@@ -91,7 +92,8 @@ HWY_INLINE void StoreFloats(hn::Vec<D> x, D /*d*/, Bf16* to) {
   hn::StoreU(hn::TruncateTo(d16, hn::ShiftRight<16>(chosen)), d16, reinterpret_cast<uint16_t*>(to));
 }
 
-// Rounds to nearest even and saturates at +-448; NaN stays NaN. Same as quant::float_to_e4m3.
+// Converts float32 to E4M3 like quant::float_to_e4m3(): rounds to nearest even and saturates at
+// +-448; NaN stays NaN.
 template <class D>
 HWY_INLINE void StoreFloats(hn::Vec<D> x, D d, quant::E4M3* to) {
   const hn::Rebind<uint8_t, D> d8;
@@ -103,7 +105,8 @@ HWY_INLINE void StoreFloats(hn::Vec<D> x, D d, quant::E4M3* to) {
   const auto rounded =
       hn::Sub(hn::ShiftRight<20>(hn::Add(magnitude, hn::Add(odd, hn::Set(d32, 0x7ffffu)))),
               hn::Set(d32, 120u << 3));
-  // A multiple of 2^-9: the last bit of the sum, which the addition rounds.
+  // Adding 2^14 makes 2^-9 the last bit of the sum, so that the addition rounds to a multiple of
+  // 2^-9.
   const auto aligned = hn::Set(d, 0x1p14f);
   const auto subnormal = hn::Sub(hn::BitCast(d32, hn::Add(hn::BitCast(d, magnitude), aligned)),
                                  hn::BitCast(d32, aligned));
@@ -114,7 +117,7 @@ HWY_INLINE void StoreFloats(hn::Vec<D> x, D d, quant::E4M3* to) {
   hn::StoreU(hn::TruncateTo(d8, hn::Or(sign, code)), d8, reinterpret_cast<uint8_t*>(to));
 }
 
-// Asks for the cache line at `address`, which may lie outside every object.
+// Prefetches the cache line at `address`, which may be outside of every object.
 HWY_INLINE void PrefetchLine(uintptr_t address) {
   hwy::Prefetch(reinterpret_cast<const char*>(address));
 }

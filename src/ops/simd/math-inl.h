@@ -11,9 +11,9 @@
 //   namespace math = heddle::ops::simd::HWY_NAMESPACE;
 //   ... math::Silu(d, x) ...
 //
-// Each lane is computed alone by the same operations, so an element's result depends on neither its
-// lane nor its neighbours. NaN gives NaN, and so do Silu(-inf), Gelu(-inf) and nothing else. The
-// accuracy stated at each function is what math_test.cpp holds.
+// Each lane is computed by the same operations, so that an element's result does not depend on its
+// lane or on the other lanes. NaN gives NaN; the only other inputs that give NaN are -inf in Silu
+// and Gelu. math_test.cpp checks the accuracy that is stated at each function.
 #if defined(HEDDLE_OPS_SIMD_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEDDLE_OPS_SIMD_MATH_INL_H_
 #undef HEDDLE_OPS_SIMD_MATH_INL_H_
@@ -46,14 +46,14 @@ HWY_INLINE hn::Vec<D> PowerOfTwo(D d, VI n) {
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V Exp(D d, V x) {
   const hn::RebindToSigned<D> di;
-  // Beyond these bounds the result is 0 or +inf already; they keep n within what two factors can
-  // scale.
+  // At these bounds the result is already 0 or +inf. They keep n so small that two factors can
+  // scale by 2^n.
   const V clamped = hn::Min(hn::Max(x, hn::Set(d, -104.0f)), hn::Set(d, 89.0f));
   // x = n ln 2 + r with |r| <= ln 2 / 2.
   const V n = hn::Round(hn::Mul(clamped, hn::Set(d, 1.44269504088896341f)));
   const V r =
       hn::NegMulAdd(n, hn::Set(d, kLn2Low), hn::NegMulAdd(n, hn::Set(d, kLn2High), clamped));
-  // Taylor series of e^r; the first omitted term, r^8 / 8!, is below 6e-9 there.
+  // Taylor series of e^r; for these r the first omitted term, r^8 / 8!, is below 6e-9.
   V p = hn::Set(d, 1.0f / 5040.0f);
   p = hn::MulAdd(p, r, hn::Set(d, 1.0f / 720.0f));
   p = hn::MulAdd(p, r, hn::Set(d, 1.0f / 120.0f));
@@ -62,7 +62,7 @@ HWY_INLINE V Exp(D d, V x) {
   p = hn::MulAdd(p, r, hn::Set(d, 0.5f));
   p = hn::MulAdd(p, r, hn::Set(d, 1.0f));
   p = hn::MulAdd(p, r, hn::Set(d, 1.0f));
-  // Scaled in two halves: 2^n itself leaves the normal range for n = 128 and n < -126.
+  // Multiplies by 2^n in two steps: 2^n itself leaves the normal range for n = 128 and n < -126.
   const auto whole = hn::ConvertTo(di, n);
   const auto half = hn::ShiftRight<1>(whole);
   const V scaled = hn::Mul(hn::Mul(p, PowerOfTwo(d, half)), PowerOfTwo(d, hn::Sub(whole, half)));
@@ -84,8 +84,9 @@ HWY_INLINE V Silu(D d, V x) {
   return hn::Div(x, hn::Add(hn::Set(d, 1.0f), self::Exp(d, hn::Neg(x))));
 }
 
-// x / 2 (1 + tanh(u)) = x / (1 + e^-2u), u = sqrt(2/pi) (x + 0.044715 x^3); at most 3 ulp but
-// where the exponent of a negative x is large: its error counts 2|u| times.
+// gelu(x) = x / 2 (1 + tanh(u)) = x / (1 + e^-2u), u = sqrt(2/pi) (x + 0.044715 x^3). At most 3
+// ulp, except where x is negative and u large: there the error of the exponent is multiplied by
+// 2|u|.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V Gelu(D d, V x) {
   namespace self = heddle::ops::simd::HWY_NAMESPACE;
@@ -95,8 +96,8 @@ HWY_INLINE V Gelu(D d, V x) {
   return hn::Div(x, hn::Add(hn::Set(d, 1.0f), e));
 }
 
-// At most 4 ulp: below 0.35 by a series whose first omitted term is below 2e-8 of the sum, above by
-// the exponential.
+// tanh(x), at most 4 ulp: for |x| below 0.35 by a series whose first omitted term is below 2e-8 of
+// the sum, otherwise by the exponential.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V Tanh(D d, V x) {
   namespace self = heddle::ops::simd::HWY_NAMESPACE;
@@ -120,9 +121,9 @@ HWY_INLINE V Log1pOfNonNegative(D d, V e) {
   const hn::RebindToSigned<D> di;
   const V one = hn::Set(d, 1.0f);
   const V u = hn::Add(one, e);
-  const V lost = hn::Sub(e, hn::Sub(u, one));  // what the addition above rounded away
-  // u = 2^k m with m in [sqrt(1/2), sqrt(2)): adding the distance of sqrt(1/2) to 1 moves the
-  // exponent.
+  const V lost = hn::Sub(e, hn::Sub(u, one));  // the part of e that the addition rounded away
+  // u = 2^k m with m in [sqrt(1/2), sqrt(2)). Adding the difference between the bits of 1 and of
+  // sqrt(1/2) carries into the exponent for m >= sqrt(2), so that the exponent field becomes k.
   const auto bits = hn::BitCast(di, u);
   const auto biased = hn::Add(bits, hn::Set(di, 0x3f800000 - 0x3f3504f3));
   const auto exponent = hn::Sub(hn::ShiftRight<23>(biased), hn::Set(di, 127));
@@ -141,13 +142,14 @@ HWY_INLINE V Log1pOfNonNegative(D d, V e) {
   return hn::MulAdd(k, hn::Set(d, kLn2High), hn::Add(hn::Add(s, s), tail));
 }
 
-// ln(1 + e^x) for x <= 20 and x itself above, where they agree to float32; at most 4 ulp.
+// softplus(x) = ln(1 + e^x); above 20 x itself, to which it is equal in float32. At most 4 ulp.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V Softplus(D d, V x) {
   namespace self = heddle::ops::simd::HWY_NAMESPACE;
   const V limit = hn::Set(d, 20.0f);
   const V e =
-      self::Exp(d, hn::Min(x, limit));  // bounded, so the lane that is not chosen is finite too
+      // The argument is bounded so that the result is finite also in lanes where x is used instead
+      self::Exp(d, hn::Min(x, limit));
   const V soft = self::Log1pOfNonNegative(d, e);
   return hn::IfThenElse(hn::Le(x, limit), soft, x);  // NaN is not <= 20: it stays NaN
 }

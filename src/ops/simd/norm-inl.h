@@ -19,7 +19,7 @@ namespace heddle::ops::simd::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Sum of squares of `count` values, in an order that depends on `count` alone.
+// Sum of squares of `count` values, added in an order that depends on `count` alone.
 HWY_INLINE float SumOfSquares(const float* HWY_RESTRICT x, int64_t count) {
   const hn::ScalableTag<float> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));

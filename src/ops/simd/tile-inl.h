@@ -5,8 +5,9 @@
 //   AccumulateRows   c[r] = c[r] * scale[r] + sum over j of a[r][j] * b[j]
 //
 // Every result is one fixed sequence of operations: DotRows adds lane by lane over ascending
-// chunks, then the lanes in one tree; AccumulateRows adds ascending j. How many rows share a tile
-// changes nothing, so a row's bits depend on neither its neighbours nor their number.
+// chunks, then the lanes in one tree; AccumulateRows adds in ascending order of j. The number of
+// rows that share a tile does not matter: a row's bits do not depend on the other rows or on their
+// number.
 #if defined(HEDDLE_OPS_SIMD_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEDDLE_OPS_SIMD_TILE_INL_H_
 #undef HEDDLE_OPS_SIMD_TILE_INL_H_
@@ -33,21 +34,21 @@ using V = hn::Vec<D>;
 
 inline constexpr size_t kLanes = hn::MaxLanes(D());
 
-// Rows (tokens) whose dot products are folded together: one vector of results.
+// Number of rows (tokens) whose dot products are reduced together into one vector of results.
 inline constexpr size_t kFoldRows = kLanes < 4 ? 4 : kLanes;
 
-// DotRows writes results for whole groups of this many rows on every target.
+// On every instruction set, DotRows writes results for whole groups of this many rows.
 inline constexpr size_t kDotGroup = 16;
 
-// Rows of `a` that a tile takes at most: 4 x 4 accumulators fit 32 registers, 2 x 4 fit 16.
+// Most rows of `a` in a tile: 4 x 4 accumulators fit into 32 registers, 2 x 4 into 16.
 inline constexpr int kTileRows = kLanes >= 16 ? 4 : 2;
 
-// Adds the lanes of four vectors, within 128-bit blocks: block b of the result holds, in lane i,
-// the sum of block b of the i-th vector, as (lane 0 + lane 2) + (lane 1 + lane 3).
+// Sums the lanes of four vectors within each 128-bit block: lane i of block b of the result is the
+// sum of block b of the i-th vector, added as (lane 0 + lane 2) + (lane 1 + lane 3).
 HWY_INLINE V FoldLanes([[maybe_unused]] D d, V x0, V x1, V x2, V x3) {
 #if HWY_TARGET == HWY_SCALAR
   (void)x1, (void)x2, (void)x3;
-  return x0;  // never called: one lane needs no folding
+  return x0;  // never called: with one lane there is nothing to sum
 #else
   const V x02 = hn::Add(hn::InterleaveLower(d, x0, x2), hn::InterleaveUpper(d, x0, x2));
   const V x13 = hn::Add(hn::InterleaveLower(d, x1, x3), hn::InterleaveUpper(d, x1, x3));
@@ -55,7 +56,7 @@ HWY_INLINE V FoldLanes([[maybe_unused]] D d, V x0, V x1, V x2, V x3) {
 #endif
 }
 
-// Turns kFoldRows / 4 results of FoldLanes at `partial` into sums of kFoldRows rows in their order.
+// Turns kFoldRows / 4 results of FoldLanes at `partial` into the sums of kFoldRows rows, in order.
 HWY_INLINE V FoldBlocks([[maybe_unused]] D d, const float* HWY_RESTRICT partial) {
 #if HWY_TARGET == HWY_SCALAR
   return hn::Load(d, partial);
@@ -79,8 +80,8 @@ HWY_INLINE V FoldBlocks([[maybe_unused]] D d, const float* HWY_RESTRICT partial)
 #endif
 }
 
-// partial[r] = what FoldBlocks needs of a[r] . b[0..3]; `partial` rows lie kDotGroup * 4 floats
-// apart.
+// Stores in partial[r] the partial sums of a[r] . b[0..3] that FoldBlocks reads; rows of `partial`
+// are kDotGroup * 4 floats apart.
 inline constexpr size_t kPartialStride = kDotGroup * 4;
 
 template <int kRows, class T>
@@ -122,12 +123,13 @@ HWY_INLINE void DotTile(D d, const float* HWY_RESTRICT a, size_t a_stride, const
   }
 }
 
-// The rest of DotRows: one group of kDotGroup rows of b against kRows rows of a.
+// Computes DotRows for one group of kDotGroup rows of b and kRows rows of a.
 template <int kRows, class T>
 HWY_INLINE void DotGroup(D d, const float* HWY_RESTRICT a, size_t a_stride, const T* const* b,
                          size_t width, float* HWY_RESTRICT scores, size_t scores_stride) {
   HWY_ALIGN float partial[kRows * kPartialStride];
-  constexpr size_t kUnit = kLanes < 4 ? 4 : kLanes;  // floats one tile leaves per row
+  // floats that one tile writes to each row of `partial`
+  constexpr size_t kUnit = kLanes < 4 ? 4 : kLanes;
   for (size_t j = 0; j < kDotGroup; j += 4) {
     DotTile<kRows>(d, a, a_stride, b + j, width, partial + j / 4 * kUnit);
   }
@@ -145,14 +147,14 @@ HWY_INLINE void DotGroup(D d, const float* HWY_RESTRICT a, size_t a_stride, cons
   }
 }
 
-// scores[r][j] = a[r] . b[j] for j < num_b rounded up to kDotGroup; b has that many readable
+// scores[r][j] = a[r] . b[j] for j < num_b rounded up to kDotGroup; b must have that many readable
 // pointers. `width` is a multiple of kLanes.
 template <class T>
 HWY_NOINLINE void DotRows(const float* HWY_RESTRICT a, size_t a_stride, size_t num_a,
                           const T* const* b, size_t num_b, size_t width, float* HWY_RESTRICT scores,
                           size_t scores_stride) {
   const D d;
-  // A group of b stays in the first-level cache while all rows of a pass by.
+  // A group of b stays in the first-level cache while it is multiplied with all rows of a.
   for (size_t j = 0; j < num_b; j += kDotGroup) {
     size_t r = 0;
     for (; r + kTileRows <= num_a; r += kTileRows) {
@@ -177,7 +179,7 @@ HWY_NOINLINE void DotRows(const float* HWY_RESTRICT a, size_t a_stride, size_t n
   }
 }
 
-// Rows of b at a fixed distance, or anywhere.
+// Two ways to find rows of b: at a fixed distance, or by pointers.
 struct StridedRows {
   const float* base;
   size_t stride;
@@ -197,7 +199,7 @@ struct PointerRows {
   [[nodiscard]] PointerRows from(size_t j) const { return {rows + j, column}; }
 };
 
-// Elements a[r * row_stride + j * column_stride].
+// A matrix of coefficients: element (r, j) is data[r * row_stride + j * column_stride].
 struct Coefficients {
   const float* data;
   size_t row_stride;
@@ -208,7 +210,7 @@ struct Coefficients {
   }
 };
 
-enum class Start { kZero, kValue, kScaled };  // c starts at 0, as it is, or as c * scale[r]
+enum class Start { kZero, kValue, kScaled };  // initial value of c: 0, c itself, or c * scale[r]
 
 template <int kRows, int kVectors, Start kStart, class Rows>
 HWY_INLINE void AccumulateTile(D d, Coefficients a, const Rows& b, size_t column, size_t count,
@@ -254,13 +256,13 @@ HWY_INLINE void AccumulateTile(D d, Coefficients a, const Rows& b, size_t column
   }
 }
 
-// c[r][column] for kRows rows and `width` columns (a multiple of kLanes).
+// Computes c[r][column] for kRows rows and `width` columns (a multiple of kLanes).
 template <int kRows, Start kStart, class Rows>
 HWY_INLINE void AccumulateRows(Coefficients a, const Rows& b, size_t width, size_t count,
                                const float* HWY_RESTRICT scale, float* HWY_RESTRICT c,
                                size_t c_stride) {
   const D d;
-  // As many accumulators as registers allow: at most 16 of 32, or 8 of 16.
+  // As many accumulators as the registers allow: at most 16 of 32, or 8 of 16.
   constexpr int kVectors = kLanes >= 16 ? (kRows <= 2 ? 8 : 4)
                                         : (kRows == 1   ? 8
                                            : kRows == 2 ? 4
@@ -279,7 +281,7 @@ HWY_INLINE void AccumulateRows(Coefficients a, const Rows& b, size_t width, size
   }
 }
 
-// As above, for 1 to 4 rows, a number known at run time.
+// As the function above, for 1 to 4 rows, a number known only at run time.
 template <Start kStart, class Rows>
 HWY_INLINE void AccumulateUpTo4(size_t num_rows, Coefficients a, const Rows& b, size_t width,
                                 size_t count, const float* HWY_RESTRICT scale,

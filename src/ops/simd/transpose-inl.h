@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transposes a square of 32-bit numbers held in vectors: as many vectors as a vector has lanes.
-// Used like math-inl.h, inside a file compiled through hwy/foreach_target.h. For vectors of 1, 8
-// and 16 lanes.
+// Transposes a square matrix of 32-bit numbers that is held in as many vectors as a vector has
+// lanes. Included like math-inl.h, inside a file compiled through hwy/foreach_target.h. For vectors
+// of 1, 8 and 16 lanes.
 #if defined(HEDDLE_OPS_SIMD_TRANSPOSE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEDDLE_OPS_SIMD_TRANSPOSE_INL_H_
 #undef HEDDLE_OPS_SIMD_TRANSPOSE_INL_H_
@@ -22,7 +22,8 @@ namespace heddle::ops::simd::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// rows[r] lane c becomes rows[c] lane r. Cost: 4 shuffles a vector with 16 lanes.
+// Transposes: lane c of rows[r] is exchanged with lane r of rows[c]. Cost: 4 shuffles a vector with
+// 16 lanes.
 template <class D, class V, size_t kLanes>
 HWY_INLINE void Transpose(D d, V (&rows)[kLanes]) {
   static_assert(sizeof(hn::TFromD<D>) == 4);
@@ -33,8 +34,8 @@ HWY_INLINE void Transpose(D d, V (&rows)[kLanes]) {
 #else
   static_assert(kLanes == 4 || kLanes == 8 || kLanes == 16);
   const hn::Repartition<uint64_t, D> d64;
-  // Within each block of four lanes: quad[4 g + i] block b holds column 4 b + i of rows 4 g .. 4 g
-  // + 3.
+  // First within blocks of four lanes: block b of quad[4 g + i] gets column 4 b + i of rows 4 g to
+  // 4 g + 3.
   V quad[kLanes];
   HEDDLE_UNROLL
   for (size_t g = 0; g < kLanes; g += 4) {
@@ -47,7 +48,7 @@ HWY_INLINE void Transpose(D d, V (&rows)[kLanes]) {
     quad[g + 2] = hn::BitCast(d, hn::InterleaveLower(d64, high01, high23));
     quad[g + 3] = hn::BitCast(d, hn::InterleaveUpper(d64, high01, high23));
   }
-  // Then whole blocks: rows[4 b + i] collects block b of quad[i], quad[4 + i], ...
+  // Then whole blocks: rows[4 b + i] gets block b of quad[i], quad[4 + i], ...
   HEDDLE_UNROLL
   for (size_t i = 0; i < 4; ++i) {
     if constexpr (kLanes == 4) {
