@@ -86,16 +86,16 @@ struct DeviceBatch {
   std::array<const int32_t*, kMaxPageTables> page_tables = {};
   int64_t page_table_width = 0;  // pages that the longest sequence may have
   int64_t page_table_stride = 0;
-  // [B]: working slot of each sequence; 0 for all if the model has no states
+  // [B]: working slot of each sequence; 0 for all if the model has no states.
   const int32_t* state_slots = nullptr;
-  // All snapshots of the step, sorted by sequence, then by num_tokens
+  // All snapshots of the step, sorted by sequence, then by num_tokens.
   const StateSnapshot* snapshots = nullptr;
-  // [B + 1]: snapshots of sequence b are [start[b], start[b + 1])
+  // [B + 1]: snapshots of sequence b are [start[b], start[b + 1]).
   const int32_t* snapshot_start = nullptr;
   const int32_t* logit_rows = nullptr;  // [R]: rows whose logits are wanted
-  // [B], as ForwardContext::tree_starts; null if no sequence has a tree
+  // [B], as ForwardContext::tree_starts; null if no sequence has a tree.
   const int32_t* tree_starts = nullptr;
-  // [T], as ForwardContext::tree_masks; null if no sequence has a tree
+  // [T], as ForwardContext::tree_masks; null if no sequence has a tree.
   const uint64_t* tree_masks = nullptr;
 };
 
@@ -122,9 +122,9 @@ struct ForwardContext {
   std::array<std::span<const int32_t>, kMaxPageTables> page_tables;
   int64_t page_table_width = 0;
   int32_t page_size = 16;
-  // [B]: state slot that the step reads and advances in place for sequence b
+  // [B]: state slot that the step reads and advances in place for sequence b.
   std::span<const int32_t> state_slots;
-  // Copies of states to take, sorted by sequence, then by num_tokens
+  // Copies of states to take, sorted by sequence, then by num_tokens.
   std::span<const StateSnapshot> snapshots;
   std::span<const int32_t> logit_rows;  // rows whose logits are wanted
 
@@ -139,9 +139,9 @@ struct ForwardContext {
   // The states of a tree: the working slot gets the state after the last row before the tree; the
   // slot with the working slot's index + j + 1 gets the state after node j. Snapshots are taken
   // before the tree.
-  // [B]: index in the pages at which the tree begins; kNoTree without a tree
+  // [B]: index in the pages at which the tree begins; kNoTree without a tree.
   std::span<const int32_t> tree_starts;
-  // [T]: the tree nodes that the row sees, bit by bit; 0 for rows that are not nodes
+  // [T]: the tree nodes that the row sees, bit by bit; 0 for rows that are not nodes.
   std::span<const uint64_t> tree_masks;
 
   // Number of padding sequences at the end of the batch (runner/program/batch_padding.h). The page

@@ -116,7 +116,7 @@ class KernelCheckSide {
   std::vector<float> numbers_;  // random numbers that tensors are filled from; read cyclically
   size_t next_ = 0;
   std::vector<device::Buffer> buffers_;
-  // Tensors in host memory: those of the CPU side, or the sources of copies to the device
+  // Tensors in host memory: those of the CPU side, or the sources of copies to the device.
   std::vector<Tensor> tensors_;
   std::vector<std::unique_ptr<quant::PackedWeight>> packed_;
   std::vector<MutableTensorView> outputs_;

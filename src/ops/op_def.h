@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// OpDef: an op as the graph sees it: how shapes follow from shapes, what it changes, how it is
-// launched. The op's own header (ops/norm/rms_norm.h) holds the contract; an OpDef only adapts it.
-// Every op family offers its definitions through a function that ops/registry.h declares.
+// OpDef: an op as the graph sees it: how output shapes follow from input shapes, which memory it
+// changes, how it is launched. The contract of an op is in its own header (ops/norm/rms_norm.h);
+// its OpDef only adapts it to the graph. Each op family returns its definitions from a function
+// that ops/registry.h declares.
 #pragma once
 
 #include <array>
@@ -18,22 +19,23 @@
 
 namespace heddle::ops {
 
-// The numbers of a step that a dimension may depend on; all others are known when the graph is
-// built.
+// The numbers of a step that a tensor's dimension may depend on; other dimensions are known when
+// the graph is built.
 enum class Symbol : uint8_t {
   kNone,
   kTokens,  // T: rows of the step
-  kLogits,  // rows whose logits are wanted
+  kLogits,  // R: rows of the step whose logits are wanted
 };
 
 struct Extents {
   int64_t tokens = 0;
   int64_t logits = 0;
-  int64_t sequences = 0;  // no dimension depends on it, scratch may
+  // Sequences of the step; used for the size of workspaces, not for dimensions.
+  int64_t sequences = 0;
 };
 
-// scale * symbol + offset. Monotone in the symbol, so that a plan for the largest step fits every
-// step.
+// A dimension scale * symbol + offset. It never shrinks when the symbol grows, so that a memory
+// plan for the largest step fits every step.
 struct SymbolicDim {
   int64_t scale = 0;
   int64_t offset = 0;
@@ -74,14 +76,14 @@ struct TensorMeta {
     for (const SymbolicDim& dim : shape) dims[i++] = dim;
   }
 
-  // The metadata of a tensor: all dimensions are fixed.
+  // The metadata of an existing tensor, with all dimensions fixed.
   [[nodiscard]] static TensorMeta of(const TensorView& view);
 
   [[nodiscard]] const SymbolicDim& operator[](int i) const { return dims[static_cast<size_t>(i)]; }
 
   [[nodiscard]] Shape shape_at(const Extents& extents) const;
   [[nodiscard]] int64_t bytes_at(const Extents& extents) const;
-  [[nodiscard]] std::string to_string() const;  // "float32[T, 256]"
+  [[nodiscard]] std::string to_string() const;  // as in "float32[T, 256]"
 
   friend bool operator==(const TensorMeta&, const TensorMeta&) = default;
 };
@@ -102,10 +104,10 @@ class Attrs {
 
   void set(std::string_view name, double value);
 
-  // Aborts when the name is not there: the builder and the launcher of an op belong together.
+  // Aborts if there is no attribute of this name: the code that builds a node must set it.
   [[nodiscard]] double real(std::string_view name) const;
 
-  // nullopt if there is no attribute of this name
+  // nullopt if there is no attribute of this name.
   [[nodiscard]] std::optional<double> find(std::string_view name) const;
 
   [[nodiscard]] int64_t integer(std::string_view name) const {
@@ -119,8 +121,8 @@ class Attrs {
   size_t size_ = 0;
 };
 
-// The dtype of a node's output: that of the attribute "output_dtype", where the builder asked for
-// one (activations of an embedding, fp32 logits), else `otherwise`.
+// The dtype of a node's output: the attribute "output_dtype" if the builder has set it (for
+// activations of an embedding, fp32 logits), else `otherwise`.
 [[nodiscard]] inline DType output_dtype(const Attrs& attrs, DType otherwise) {
   const std::optional<double> asked = attrs.find("output_dtype");
   return asked ? static_cast<DType>(static_cast<int>(*asked)) : otherwise;
@@ -129,15 +131,15 @@ class Attrs {
 enum Effect : uint32_t {
   kPure = 0,
   kReadsContext = 1,  // reads the ForwardContext
-  kWritesState = 2,   // writes KV pages or recurrent state: never dead code
+  kWritesState = 2,   // writes KV pages or recurrent state: never removed as dead code
   kSplit = 4,         // launches differ between batches: a captured program is split here
   kCollective = 8,    // all ranks take part, in the same order: never dead code
 };
 
-// The rows that an op writes of outputs that have one for each row of the step.
+// Which rows an op writes of outputs that have one row for each row of the step.
 enum class WriteCoverage : uint8_t {
   kAllRows,
-  kRealRows,  // rows of padding may keep what their memory held (DeviceBatch::row_sequences)
+  kRealRows,  // rows of padding may be left unwritten (DeviceBatch::row_sequences)
 };
 
 struct LaunchArgs {
@@ -154,9 +156,9 @@ struct OpDef {
   WriteCoverage coverage = WriteCoverage::kAllRows;
   int num_inputs = 0;
 
-  // Outputs that may share memory with an input. With `mutates`, the op writes there and the output
-  // is the input's next version; otherwise the output is a column range of the input, and the op is
-  // launched (as a copy) only where a reader cannot take strided rows.
+  // An output that may share memory with an input. If `mutates`, the op writes to the input's
+  // memory and the output is the input's new version. Otherwise the output is a column range of the
+  // input, and the op is launched (as a copy) only if a reader does not support strided rows.
   struct Alias {
     int output = 0;
     int input = 0;
@@ -168,11 +170,11 @@ struct OpDef {
   // Whether inputs and outputs may be column ranges of wider tensors (row stride above the width).
   bool takes_strided_rows = true;
 
-  // Shapes of the outputs, or which input does not fit.
+  // Computes the shapes of the outputs, or returns an error that names the input that does not fit.
   Status (*infer)(std::span<const TensorMeta> inputs, const Attrs& attrs,
                   std::vector<TensorMeta>& outputs) = nullptr;
 
-  // Scratch for the largest step; null: none.
+  // Bytes of scratch memory for the largest step; null: the op needs none.
   int64_t (*workspace_bytes)(std::span<const TensorMeta> inputs, const Attrs& attrs,
                              const Extents& largest, const Context& context) = nullptr;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// OpRegistry: every op by name, and the ops that a model may use, family by family. "->" is left
-// out where an op has one output of its first input's shape.
+// OpRegistry: finds ops by name. The list below has all ops that a model may use, family by family:
+// op {inputs} -> output, then attributes. "->" is omitted if an op has one output with the shape of
+// its first input.
 //
 //   attention: `layer` is an index into ForwardContext::kv_layers
 //     paged_attention        {q, k, v}         num_kv_heads, head_dim, scale, window, layer
@@ -12,11 +13,11 @@
 //     expand_values          {o, weight}       num_heads, key_dim
 //     segment_attention     {q, k, v, segments [T, 2] i32}  head_dim, scale
 //   In latent attention all heads of q [T, Nq*D] attend to one row [T, D] per token, whose first
-//   value_dim channels are the value. Prefill and decode take the same path, in the absorbed form:
-//   on the CPU expanding a prompt's latents to keys and values per head would save about 70% of
-//   attention's products at DeepSeek-V3's sizes, but prefill and decode would differ in their bits.
-//   absorb_query makes queries of latent rows of queries per head; expand_values makes values per
-//   head of what latent attention gives back.
+//   value_dim channels are the value. Prefill and decode use the same, absorbed form: on the CPU
+//   expanding a prompt's latents to keys and values per head would save about 70% of attention's
+//   products at DeepSeek-V3's sizes, but prefill and decode would differ in their bits.
+//   absorb_query turns queries per head into queries for latent rows; expand_values turns the
+//   output of latent attention into values per head.
 //
 //   collective:  all_reduce, all_reduce_bits {x}; gather_columns {x [T, n]} -> [T, width]  each
 //   elementwise: add, mul {a, b}; sigmoid, gelu, erf_gelu, squared_relu {x}; scale, softcap {x}
@@ -46,8 +47,8 @@
 //                                                num_key_heads, key_dim, value_dim, layer
 //     selective_scan    {x, dt, b, c, z, neg_exp_a_log, dt_bias, skip}   layer
 //     gated_rms_norm, sigmoid_gated_rms_norm  {x, z, weight}  epsilon; group_width, gate_first
-//   With a and dt_bias key_dim times as wide as b, the decay of gated_delta_rule is one per key
-//   channel.
+//   The decay of gated_delta_rule is one per key channel if a and dt_bias are key_dim times as wide
+//   as b.
 //
 //   moe:
 //     routed_moe            {x, router_logits, w13, w2}                     top_k, normalize
@@ -84,7 +85,7 @@ namespace heddle::ops {
 
 class OpRegistry {
  public:
-  // Aborts on a name that is taken, or an op without infer.
+  // Aborts if a name exists already or an op has no `infer`.
   void add(std::span<const OpDef> ops);
 
   [[nodiscard]] const OpDef* find(std::string_view name) const;  // null if there is none

@@ -17,7 +17,7 @@ struct PageCopyArgs {
 };
 
 struct RowCopyArgs {
-  // Shapes of rows may differ between layers, but not the number of tokens of a page
+  // Shapes of rows may differ between layers, but not the number of tokens of a page.
   MirroredSpan<KvLayer> layers;
   MirroredSpan<IdCopy> rows;  // row r means token r % S of page r / S, S tokens a page
 };

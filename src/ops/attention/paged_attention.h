@@ -43,7 +43,7 @@ namespace heddle::ops {
 struct PagedAttentionArgs {
   TensorView q;  // [T, Nq * D] activations(context)
   TensorView k;  // [T, Nkv * D] as q; k and v without memory: their rows are in the pages already
-  // [T, Nkv * Dv] as q; without memory while k has some: values are the first Dv channels of k
+  // [T, Nkv * Dv] as q; without memory while k has some: values are the first Dv channels of k.
   TensorView v;
   MutableTensorView y;  // [T, Nq * Dv] as q; may be q itself where Dv = D, on CUDA up to 512
   int64_t num_kv_heads = 0;

@@ -187,7 +187,7 @@ HWY_NOINLINE void accumulate_values(size_t num_rows, const BlockSpan* spans, con
     const tile::Coefficients p{scores + r * kBlock, kBlock, 1};
     float* out = output + r * output_stride;
     const auto begin = static_cast<size_t>(spans[r].begin);
-    // Later rows never begin earlier: a window moves along
+    // Later rows never begin earlier: a window moves along.
     if (spans[r + n - 1].begin != spans[r].begin) {
       for (size_t i = 0; i < n; ++i) {
         const auto first = static_cast<size_t>(spans[r + i].begin);

@@ -16,7 +16,7 @@ inline constexpr int64_t kMaxLanes = 16;  // most floats that a vector of any in
 struct AttentionUnit {
   int64_t sequence = 0;
   int64_t kv_head = 0;
-  // Index of the unit's first row: token * group + query head, counted within the sequence
+  // Index of the unit's first row: token * group + query head, counted within the sequence.
   int64_t first_row = 0;
   int64_t num_rows = 0;
 };

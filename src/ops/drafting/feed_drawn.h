@@ -19,7 +19,7 @@ namespace heddle::ops {
 struct DeviceBatchRows {
   int32_t* ids = nullptr;        // [T]: token ids
   int32_t* positions = nullptr;  // [T]: positions
-  // [T]; this array and the ones below have the meaning that they have in DeviceBatch
+  // [T]; this array and the ones below have the meaning that they have in DeviceBatch.
   int32_t* row_sequences = nullptr;
   int32_t* state_slots = nullptr;
   int32_t* context_lens = nullptr;
@@ -42,7 +42,7 @@ struct FedRow {
   int32_t from = 0;       // index of the needed token in FeedDrawnArgs::drawn
   int32_t endings_begin = 0;  // index in `endings` of the first token that ends the text
   int32_t num_endings = 0;
-  // Index in `missing` of how far the row's position moves back; kNothing: it stays
+  // Index in `missing` of how far the row's position moves back; kNothing: it stays.
   int32_t missing_of = kNothing;
 
   friend bool operator==(const FedRow&, const FedRow&) = default;
@@ -53,13 +53,13 @@ struct FeedDrawnArgs {
   const FedRow* fed = nullptr;
   int64_t num_fed = 0;
   const int32_t* endings = nullptr;
-  // SampleRowsArgs::drawn of the previous step; -1: no token was drawn
+  // SampleRowsArgs::drawn of the previous step; -1: no token was drawn.
   const int32_t* drawn = nullptr;
-  // Maps a drawn token to its id in the vocabulary; null: they are equal
+  // Maps a drawn token to its id in the vocabulary; null: they are equal.
   const int32_t* drawn_ids = nullptr;
-  // Indexed as `drawn`: the tree mask that the fed row gets; null: no trees
+  // Indexed as `drawn`: the tree mask that the fed row gets; null: no trees.
   const uint64_t* masks = nullptr;
-  // WalkDraftsArgs::missing: number of rejected drafts of each sequence
+  // WalkDraftsArgs::missing: number of rejected drafts of each sequence.
   const int32_t* missing = nullptr;
   DeviceBatchRows rows;      // the arrays of the step that are changed
   int32_t* ended = nullptr;  // [R], SampleRowsArgs::ended; set for the logit rows of fed sequences

@@ -105,7 +105,7 @@ HEDDLE_TEAM void grow_tree(Team& team, GrowScratch& scratch, const GrowTreesArgs
     scratch.branches[rank] = first + i;
     const int32_t node = args.level * topk + rank;
     scratch.masks[rank] = (is_first ? 0 : own.masks[from]) |
-                          // Nodes of the last level have no bit
+                          // Nodes of the last level have no bit.
                           (node < kMostGrown ? uint64_t{1} << node : 0);
     if (tree.next_row < 0) return;
     args.ids[tree.next_row + rank] = own.tokens[first + i];

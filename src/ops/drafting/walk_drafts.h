@@ -20,7 +20,7 @@ namespace heddle::ops {
 
 // A sequence that draws, with its chain of drafts, which are the rows after `first_row`.
 struct WalkedDrafts {
-  // Most drafts that can be simulated, one for each bit
+  // Most drafts that can be simulated, one for each bit.
   static constexpr int32_t kMostSimulated = 64;
 
   int32_t first_row = 0;  // row of the step that holds the sequence's last new token

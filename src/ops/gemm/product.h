@@ -27,7 +27,7 @@ struct Product {
   int64_t x_bf16_stride = 0;
 
   const int32_t* x_rows =
-      // [T]: the row of x (and x_bf16) that row t of y multiplies; null: row t
+      // [T]: the row of x (and x_bf16) that row t of y multiplies; null: row t.
       nullptr;
 
   const void* weight = nullptr;  // [N, K] f32, bf16 or f16

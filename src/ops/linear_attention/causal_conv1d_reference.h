@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The short convolution in plain loops and double: the oracle of the tests.
+// Reference for tests: the short convolution in plain loops and double precision.
 #pragma once
 
 #include <cmath>
@@ -7,8 +7,8 @@
 
 namespace heddle::ops {
 
-// y [n, C] of x [n, C] after the inputs `window` [W - 1, C], with weight [C, W] and bias [C], which
-// may be empty.
+// Returns y [n, C] for x [n, C] with the preceding inputs `window` [W - 1, C], weight [C, W] and
+// bias [C], which may be empty.
 inline std::vector<double> causal_conv1d_reference(const std::vector<float>& x,
                                                    const std::vector<float>& window,
                                                    const std::vector<float>& weight, size_t C,

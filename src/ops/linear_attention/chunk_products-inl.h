@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pieces that the recurrences over one matrix per head share, per target: dot products, and the
-// products of a chunk with the state in panels [Dk, 64] and with the chunk's own tokens.
+// Functions that both recurrences with one matrix per head share, compiled for each instruction
+// set: dot products, and the products of a chunk with the state, which is stored in panels [Dk,
+// 64], and with the chunk's own tokens.
 #if defined(HEDDLE_OPS_LINEAR_ATTENTION_CHUNK_PRODUCTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEDDLE_OPS_LINEAR_ATTENTION_CHUNK_PRODUCTS_INL_H_
 #undef HEDDLE_OPS_LINEAR_ATTENTION_CHUNK_PRODUCTS_INL_H_
@@ -39,7 +40,7 @@ HWY_INLINE float dot(const float* a, const float* b, int64_t padded) {
   return hn::GetLane(hn::SumOfLanes(d, sum));
 }
 
-// to[i] = exp(from[i]) for i < count; both have room for whole vectors.
+// to[i] = exp(from[i]) for i < count; both arrays must have room for whole vectors.
 HWY_INLINE void exp_all(const float* from, int64_t count, float* to) {
   const D d;
   for (int64_t i = 0; i < count; i += kLanes) {
@@ -50,7 +51,8 @@ HWY_INLINE void exp_all(const float* from, int64_t count, float* to) {
 inline constexpr int64_t kPanel = kDeltaSlabRows;
 inline constexpr auto kPanelWidth = static_cast<size_t>(kPanel);
 
-// to[c, r] = from[r, c] for a square of kWidth; false where the target has no such transpose.
+// to[c, r] = from[r, c] for a square of kWidth; returns false, without writing, if the instruction
+// set has no transpose of this width.
 template <int64_t kWidth>
 HWY_INLINE bool transpose_square(const float* from, int64_t from_stride, float* to,
                                  int64_t to_stride) {
@@ -86,16 +88,16 @@ HWY_INLINE void transpose(const float* from, int64_t from_stride, int64_t rows, 
   }
 }
 
-// Data that the panels of a chunk share.
+// Values of a chunk that all of its panels read.
 struct Chunk {
-  int64_t first = 0;  // token of the head
+  int64_t first = 0;  // index of the chunk's first token in the head
   int64_t count = 0;
-  int64_t padded = 0;                                                      // Dk
+  int64_t padded = 0;  // Dk rounded up to whole vectors
   HWY_ALIGN std::array<float, static_cast<size_t>(kDeltaChunk)> decay{};   // exp(G)
   HWY_ALIGN std::array<float, static_cast<size_t>(kDeltaChunk)> to_end{};  // exp(G_last - G)
 };
 
-// products[i, j] = rows[i] . k[j] for j <= i, and some beyond.
+// products[i, j] = rows[i] . k[j] for j <= i; some products with j > i are written, too.
 HWY_INLINE void lower_products(const float* rows, const float* k, int64_t count, int64_t padded,
                                float* products) {
   std::array<const float*, static_cast<size_t>(kDeltaChunk)> keys;
@@ -110,7 +112,7 @@ HWY_INLINE void lower_products(const float* rows, const float* k, int64_t count,
   }
 }
 
-// For a chunk with log decays g: computes their prefix sums G, decay and to_end.
+// Computes G, the prefix sums of a chunk's log decays g, and the decay and to_end of `chunk`.
 HWY_INLINE void fill_decays(const float* g, Chunk& chunk, float* G) {
   const D d;
   float sum = 0;
@@ -125,8 +127,9 @@ HWY_INLINE void fill_decays(const float* g, Chunk& chunk, float* G) {
   }
 }
 
-// target[i] += (lower triangle of `weights`)[i] . values for rows in tiles; `diagonal` says whether
-// j = i belongs to it. Rows of a tile share the columns before it, then each adds its own.
+// target[i] += weights[i] . values over the lower triangle of `weights`, for tiles of rows;
+// `diagonal` says whether j = i belongs to the triangle. Rows of a tile share the columns before
+// the tile, then each row adds its further columns.
 template <tile::Start kStart>
 HWY_NOINLINE void add_lower(const float* weights, const float* values, int64_t count,
                             int64_t diagonal, const float* scale, float* target) {

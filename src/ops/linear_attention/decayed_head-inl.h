@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decayed linear attention of a head, per target, in two forms. Token by token the state stays as
-// the pool keeps it, a row of Dk per value channel: a pass over a row updates it and sums its
-// product with q. In chunks, with G the cumulative log decay inside the chunk and
-// E_ij = exp(G_i - G_j) for j <= i,
+// Decayed linear attention of a head in two forms, compiled for each instruction set. Token by
+// token, the state keeps the layout of the pool, one row of Dk for each value channel: one pass
+// over a row updates it and multiplies it with q. In chunks, with G the cumulative log decay inside
+// the chunk and E_ij = exp(G_i - G_j) for j <= i,
 //
 //   Y = diag(exp G) Q S + P V + skip V'        P_ij = (q_i . k_j) E_ij, j <= i;  V = dt V'
 //   S <- exp(G_last) S + K' diag(exp(G_last - G)) V
 //
-// over panels of the state (chunk_products-inl.h). Nothing is solved: values are their own.
+// over panels of the state (chunk_products-inl.h). Unlike the delta rule, it has no triangular
+// system to solve: a token's value does not depend on the state.
 #if defined(HEDDLE_OPS_LINEAR_ATTENTION_DECAYED_HEAD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEDDLE_OPS_LINEAR_ATTENTION_DECAYED_HEAD_INL_H_
 #undef HEDDLE_OPS_LINEAR_ATTENTION_DECAYED_HEAD_INL_H_
@@ -59,7 +60,7 @@ HWY_INLINE void copy_rows(const float* from, int64_t stride, int64_t num_rows, i
   }
 }
 
-// Keys, queries and log decays of tokens [first, first + count), into scratch.
+// Copies keys, queries and log decays of tokens [first, first + count) into `scratch`.
 HWY_INLINE void copy_tokens(const DecayedHead& head, int64_t first, int64_t count,
                             const DecayedScratch& scratch) {
   copy_rows(head.k + first * head.stride, head.stride, count, head.key_dim, scratch.k);
@@ -67,7 +68,7 @@ HWY_INLINE void copy_tokens(const DecayedHead& head, int64_t first, int64_t coun
   for (int64_t t = 0; t < count; ++t) scratch.g[t] = head.dt[first + t] * head.decay;
 }
 
-// s <- alpha s + weight k for four rows, and their dot products with q.
+// s <- alpha s + weight k for four rows s of the state, and the rows' dot products with q.
 HWY_INLINE void pass_rows(float* const* rows, const float* weights, float alpha, const float* k,
                           const float* q, int64_t padded, float* dots) {
   const D d;
@@ -97,7 +98,8 @@ HWY_INLINE void pass_rows(float* const* rows, const float* weights, float alpha,
 #endif
 }
 
-// A token of up to sixteen rows: `v` and `y` are theirs.
+// Applies one token to up to sixteen rows of the state; `v` and `y` have the elements of these
+// rows.
 HWY_INLINE void step_set(float* const* rows, int64_t num_rows, float dt, float alpha, float skip,
                          const float* k, const float* q, int64_t padded, const float* v, float* y) {
   const D d;
@@ -122,7 +124,8 @@ HWY_INLINE void step_set(float* const* rows, int64_t num_rows, float dt, float a
   std::copy_n(outputs.data(), num_rows, y);
 }
 
-// All tokens of the head for up to kDeltaSlabRows value rows at `rows`, `stride` apart.
+// Applies all tokens of the head to up to kDeltaSlabRows rows of the state at `rows`, `stride`
+// floats apart.
 HWY_INLINE void recur_slab(const DecayedHead& head, const DecayedScratch& scratch, float* rows,
                            int64_t stride, int64_t first_row, int64_t num_rows) {
   const int64_t padded = padded_key_dim(head.key_dim);
@@ -166,7 +169,7 @@ void recurrent(const DecayedHead& head, float* memory) {
   }
 }
 
-// Everything of a chunk that does not need the state.
+// Computes what a chunk needs that does not depend on the state.
 HWY_INLINE void prepare_chunk(const DecayedHead& head, const DecayedScratch& scratch,
                               chunks::Chunk& chunk) {
   const D d;
@@ -177,8 +180,8 @@ HWY_INLINE void prepare_chunk(const DecayedHead& head, const DecayedScratch& scr
   for (int64_t i = 0; i < chunk.count; ++i) {
     const V row_G = hn::Set(d, G[static_cast<size_t>(i)]);
     for (int64_t j = 0; j <= i; j += kLanes) {
-      // Beyond the diagonal the difference is positive and may overflow: cut before exp, never
-      // read.
+      // For j > i the difference is positive and exp may overflow: it is limited to 0, and the
+      // result is never read.
       const V difference = hn::Min(hn::Sub(row_G, hn::LoadU(d, G.data() + j)), hn::Zero(d));
       float* qk = scratch.qk + i * kDeltaChunk + j;
       hn::StoreU(hn::Mul(hn::LoadU(d, qk), math::Exp(d, difference)), d, qk);
@@ -186,7 +189,7 @@ HWY_INLINE void prepare_chunk(const DecayedHead& head, const DecayedScratch& scr
   }
 }
 
-// to = from * factor, `count` numbers in whole vectors.
+// to = from * factor for `count` numbers, in whole vectors.
 HWY_INLINE void scale_row(const float* from, float factor, int64_t count, float* to) {
   const D d;
   const V factors = hn::Set(d, factor);
@@ -195,7 +198,7 @@ HWY_INLINE void scale_row(const float* from, float factor, int64_t count, float*
   }
 }
 
-// One chunk against one panel of the state.
+// Applies one chunk to one panel of the state.
 HWY_NOINLINE void advance_panel(const DecayedHead& head, const chunks::Chunk& chunk,
                                 const DecayedScratch& scratch, float* state, int64_t first_column,
                                 int64_t num_columns) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decayed linear attention for one value head of one sequence, given its time steps, on the CPU:
+// Decayed linear attention on the CPU for one value head of one sequence, given its time steps:
 //
 //   S <- exp(dt decay) S + k (dt v)'       y = S'q + skip v
 //
-// over a state S [Dk, Dv], kept transposed. A head may also be a range of the value rows of a head:
-// they are independent of each other.
+// The state S [Dk, Dv] is stored transposed. A DecayedHead may also be a range of a head's value
+// rows, which are independent of each other.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@
 namespace heddle::ops {
 
 struct DecayedHead {
-  const float* v = nullptr;  // [n, Dv], rows `stride` apart, as those of k and q [n, Dk]
+  const float* v = nullptr;  // [n, Dv]; rows of v, k and q are `stride` apart
   const float* k = nullptr;
   const float* q = nullptr;
   int64_t stride = 0;
-  const float* dt = nullptr;  // [n]
-  float decay = 0;            // log decay of a time step of 1, at most 0
+  const float* dt = nullptr;  // [n] time steps
+  float decay = 0;            // log decay for a time step of 1, at most 0
   float skip = 0;
   float* y = nullptr;  // [n, Dv]
   int64_t y_stride = 0;
@@ -30,7 +30,7 @@ struct DecayedHead {
   int64_t value_dim = 0;
 };
 
-// Tokens [begin, end) of a head.
+// The part of a head that has tokens [begin, end).
 inline DecayedHead tokens_of(DecayedHead head, int64_t begin, int64_t end) {
   head.v += begin * head.stride;
   head.k += begin * head.stride;
@@ -42,17 +42,19 @@ inline DecayedHead tokens_of(DecayedHead head, int64_t begin, int64_t end) {
 }
 
 struct DecayedScratch {
-  float* k;        // [kDeltaTokenBlock, padded Dk]
-  float* q;        // [kDeltaTokenBlock, padded Dk]
-  float* g;        // [kDeltaTokenBlock] log decays, or decays
-  float* slab;     // recurrent: [kDeltaSlabRows + 1, padded Dk] rows of a ragged Dk; a row of zeros
-  float* qk;       // chunked: [kDeltaChunk, kDeltaChunk] q.k with decay
-  float* values;   // chunked: [kDeltaChunk, kDeltaSlabRows] dt v of a panel
-  float* outputs;  // chunked: [kDeltaChunk, kDeltaSlabRows]
-  float* panels;   // chunked: [panels, padded Dk, kDeltaSlabRows] the state, value rows in columns
+  float* k;  // [kDeltaTokenBlock, padded Dk] keys
+  float* q;  // [kDeltaTokenBlock, padded Dk] queries
+  float* g;  // [kDeltaTokenBlock] log decays, or decays
+  // recurrent: [kDeltaSlabRows + 1, padded Dk] padded copies of state rows; the last row is zero
+  float* slab;
+  float* qk;       // chunked: [kDeltaChunk, kDeltaChunk] q.k times decay
+  float* values;   // chunked: [kDeltaChunk, kDeltaSlabRows] dt v for a panel
+  float* outputs;  // chunked: [kDeltaChunk, kDeltaSlabRows] y for a panel
+  // chunked: [panels, padded Dk, kDeltaSlabRows] the state, with value rows as columns
+  float* panels;
   int64_t floats = 0;
 
-  // `base` may be null to measure.
+  // If `base` is null, only `floats` is computed.
   DecayedScratch(float* base, int64_t key_dim, int64_t value_dim) {
     const int64_t width = padded_key_dim(key_dim);
     const auto take = [&](int64_t count) {

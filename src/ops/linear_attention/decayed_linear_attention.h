@@ -42,7 +42,7 @@ struct DecayedLinearAttentionArgs {
   std::span<std::byte> workspace;  // decayed_linear_attention_workspace_bytes()
 };
 
-// The largest Dk on CUDA: a warp keeps rows of the state in registers.
+// The largest Dk that CUDA kernels support: a warp keeps rows of the state in registers.
 inline constexpr int64_t kMaxCudaDecayedKeyDim = 1024;
 
 struct DecayedLinearAttentionSizes {
@@ -51,7 +51,7 @@ struct DecayedLinearAttentionSizes {
   int64_t value_dim = 0;
 };
 
-// 0 on CUDA.
+// Bytes of workspace for steps of these sizes; 0 on CUDA.
 int64_t decayed_linear_attention_workspace_bytes(const Context& context,
                                                  const DecayedLinearAttentionSizes& sizes);
 int64_t decayed_linear_attention_workspace_bytes_cpu(const CpuContext& context,

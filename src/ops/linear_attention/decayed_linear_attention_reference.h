@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decayed linear attention in plain loops and double, token by token: the oracle of the tests.
+// Reference for tests: decayed linear attention in plain loops and double precision, token by
+// token.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +16,8 @@ inline double time_step_reference(double x, double low, double high) {
   return std::clamp(x > 20 ? x : std::log1p(std::exp(x)), low, high);
 }
 
-// y [n, Dv] of a head; `state` [Dv, Dk] is advanced (the head's own is neither read nor written).
+// Returns y [n, Dv] of a head and advances `state` [Dv, Dk]; head.state is neither read nor
+// written.
 inline std::vector<double> decayed_head_reference(const DecayedHead& head,
                                                   const std::vector<double>& dt,
                                                   std::vector<double>& state) {

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// The chunked form of the delta rule, per target: the tokens of a chunk act on the state together,
-// as matrix products. With G the cumulative log decay inside the chunk and E_ij = exp(G_i - G_j)
-// for j <= i,
+// The chunked form of the delta rule, compiled for each instruction set: the tokens of a chunk act
+// on the state together, as matrix products. With G the cumulative log decay inside the chunk and
+// E_ij = exp(G_i - G_j) for j <= i,
 //
 //   N = (I + A)^-1 diag(beta) (V - diag(exp G) K S)      A_ij = beta_i (k_i . k_j) E_ij, j < i
 //   Y = diag(exp G) Q S + P N                            P_ij = (q_i . k_j) E_ij, j <= i
 //   S <- exp(G_last) S + K' diag(exp(G_last - G)) N
 //
-// With a decay per channel c, G and E have it as a further index inside the sums over it:
+// With a decay per channel c, G and E have an index c and are inside the sums over c:
 //
-//   A_ij = beta_i sum over c of k_i k_j E_ij, P likewise;  K S and Q S take exp(G) K and exp(G) Q;
+//   A_ij = beta_i sum over c of k_i k_j E_ij, P likewise;  K S and Q S use exp(G) K and exp(G) Q;
 //   S <- diag(exp(G_last)) S + (exp(G_last - G) K)' N
 //
 // The triangular system is solved by substitution; the inverse is never formed. Only differences of
 // G are exponentiated: exp(-G) alone would overflow for strongly decaying heads. The state is kept
-// in panels [Dk, 64]: value rows in columns, so that no product needs horizontal sums.
+// in panels [Dk, 64] with value rows as columns, so that no product needs horizontal sums.
 #if defined(HEDDLE_OPS_LINEAR_ATTENTION_DELTA_RULE_CHUNKED_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEDDLE_OPS_LINEAR_ATTENTION_DELTA_RULE_CHUNKED_INL_H_
 #undef HEDDLE_OPS_LINEAR_ATTENTION_DELTA_RULE_CHUNKED_INL_H_
@@ -30,7 +30,7 @@ HWY_BEFORE_NAMESPACE();
 
 namespace heddle::ops::delta::HWY_NAMESPACE {
 
-// fade += step, and to = exp(fade) * from, `count` channels in whole vectors; to may be from.
+// fade += step, then to = exp(fade) * from, for `count` channels in whole vectors; to may be from.
 HWY_INLINE void fade_row(const float* step, const float* from, int64_t count, float* fade,
                          float* to) {
   const D d;
@@ -41,11 +41,12 @@ HWY_INLINE void fade_row(const float* step, const float* from, int64_t count, fl
   }
 }
 
-// Everything of a chunk with a decay per channel that does not need the state. Leaves keys and
-// queries to read the state with in faded_k and faded_q, keys to write it with in k, and
-// exp(G_last) in the slab, which the chunked form has no other use for. A chunk is short enough for
-// its pairs to be formed one by one: no common anchor would keep all exponents at or below 0. E_ij
-// is summed up from i back to j, because differences of G lose what a strong decay in between
+// Computes what a chunk with a decay per channel needs that does not depend on the state: exp(G) K
+// and exp(G) Q, which read the state, in faded_k and faded_q; exp(G_last - G) K, which updates it,
+// in k; exp(G_last) in the slab, which the chunked form does not use otherwise. A chunk is so short
+// that all pairs (i, j) are computed one by one: no common offset would keep all exponents at or
+// below 0. E_ij is summed up from i back to j, because the difference G_i - G_j would be inexact
+// after a strong decay before j.
 // leaves of them.
 HWY_INLINE void prepare_channel_chunk(const DeltaRuleHead& head, const DeltaScratch& scratch,
                                       const Chunk& chunk) {
@@ -82,7 +83,7 @@ HWY_INLINE void prepare_channel_chunk(const DeltaRuleHead& head, const DeltaScra
   for (int64_t i = last - 1; i >= 0; --i) fade_row(g(i + 1), k(i), padded, to_end, k(i));
 }
 
-// Everything of a chunk that does not need the state.
+// Computes what a chunk with one decay per token needs that does not depend on the state.
 HWY_INLINE void prepare_chunk(const DeltaRuleHead& head, const DeltaScratch& scratch,
                               Chunk& chunk) {
   const D d;
@@ -96,8 +97,8 @@ HWY_INLINE void prepare_chunk(const DeltaRuleHead& head, const DeltaScratch& scr
     const V row_G = hn::Set(d, G[static_cast<size_t>(i)]);
     const V minus_beta = hn::Set(d, -head.beta[chunk.first + i]);
     for (int64_t j = 0; j <= i; j += kLanes) {
-      // Beyond the diagonal the difference is positive and may overflow: cut before exp, never
-      // read.
+      // For j > i the difference is positive and exp may overflow: it is limited to 0, and the
+      // result is never read.
       const V difference = hn::Min(hn::Sub(row_G, hn::LoadU(d, G.data() + j)), hn::Zero(d));
       const V E = math::Exp(d, difference);
       float* kk = scratch.kk + i * kDeltaChunk + j;
@@ -108,7 +109,8 @@ HWY_INLINE void prepare_chunk(const DeltaRuleHead& head, const DeltaScratch& scr
   }
 }
 
-// values = beta (v - exp(G) K S) for the columns of a panel; by channel exp(G) is in K already.
+// values = beta (v - exp(G) K S) for the columns of a panel; with kChannels, K contains exp(G)
+// already.
 template <bool kChannels>
 HWY_INLINE void start_values(const DeltaRuleHead& head, const Chunk& chunk,
                              const DeltaScratch& scratch, int64_t first_column,
@@ -127,7 +129,7 @@ HWY_INLINE void start_values(const DeltaRuleHead& head, const Chunk& chunk,
   }
 }
 
-// One chunk against one panel of the state.
+// Applies one chunk to one panel of the state.
 template <bool kChannels>
 HWY_NOINLINE void advance_panel(const DeltaRuleHead& head, const Chunk& chunk,
                                 const DeltaScratch& scratch, float* state, int64_t first_column,
@@ -159,7 +161,8 @@ HWY_NOINLINE void advance_panel(const DeltaRuleHead& head, const Chunk& chunk,
   for (int64_t i = 0; i < chunk.count; ++i) {
     std::copy_n(scratch.outputs + i * kPanel, num_columns,
                 head.y + (chunk.first + i) * head.y_stride + first_column);
-    if constexpr (kChannels) continue;  // the keys fade to the chunk's end, not the values
+    // k contains exp(G_last - G) already, so the values are not multiplied by it
+    if constexpr (kChannels) continue;
     const V to_end = hn::Set(d, chunk.to_end[static_cast<size_t>(i)]);
     float* row = scratch.values + i * kPanel;
     for (int64_t c = 0; c < kPanel; c += kLanes) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pieces that both forms of the delta rule share, per target: normalised queries and keys, gates.
+// Functions that both forms of the delta rule share, compiled for each instruction set: normalised
+// queries and keys, gates.
 #if defined(HEDDLE_OPS_LINEAR_ATTENTION_DELTA_RULE_COMMON_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEDDLE_OPS_LINEAR_ATTENTION_DELTA_RULE_COMMON_INL_H_
 #undef HEDDLE_OPS_LINEAR_ATTENTION_DELTA_RULE_COMMON_INL_H_
@@ -36,7 +37,7 @@ HWY_INLINE void normalise_rows(const float* from, int64_t stride, int64_t num_ro
   }
 }
 
-// Queries and keys of tokens [first, first + count) of the head, into scratch.
+// Writes normalised queries and keys of tokens [first, first + count) of the head to `scratch`.
 HWY_INLINE void normalise_block(const DeltaRuleHead& head, int64_t first, int64_t count,
                                 const DeltaScratch& scratch) {
   normalise_rows(head.k + first * head.k_stride, head.k_stride, count, head.key_dim, 1.0f,
@@ -45,7 +46,7 @@ HWY_INLINE void normalise_block(const DeltaRuleHead& head, int64_t first, int64_
                  1.0f / std::sqrt(static_cast<float>(head.key_dim)), scratch.q);
 }
 
-// to[t] = the log decays of tokens [first, first + count), 0 in the padding.
+// to[t] = log decays per channel of tokens [first, first + count); 0 in the padding.
 HWY_INLINE void channel_log_decays(const DeltaRuleHead& head, int64_t first, int64_t count,
                                    float* to) {
   const D d;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The recurrent form of the delta rule, per SIMD target. The state keeps the pool's layout, a row
-// of Dk per value channel. With s the row before the token,
+// The recurrent form of the delta rule, compiled for each instruction set. The state keeps the
+// pool's layout, one row of Dk for each value channel. With s such a row before the token,
 //
 //   e = v - alpha (s.k)     y = alpha (s.q) + beta e (k.q)     s <- alpha s + beta e k
 //
 // where alpha may be one number per channel; then alpha (s.k) is computed as s.(alpha k). Both dot
-// products need only the old row, so that a token's update shares a pass over the row with the next
-// token's dot products. Sixteen rows share their horizontal sums, and a slab of kDeltaSlabRows rows
-// stays in the first-level cache.
+// products need only the old row. Therefore one pass over a row applies a token's update and
+// computes the next token's dot products. Sixteen rows share their horizontal sums, and a slab of
+// kDeltaSlabRows rows stays in the first-level cache.
 #if defined(HEDDLE_OPS_LINEAR_ATTENTION_DELTA_RULE_RECURRENT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEDDLE_OPS_LINEAR_ATTENTION_DELTA_RULE_RECURRENT_INL_H_
 #undef HEDDLE_OPS_LINEAR_ATTENTION_DELTA_RULE_RECURRENT_INL_H_
@@ -24,25 +24,29 @@ namespace heddle::ops::delta::HWY_NAMESPACE {
 inline constexpr int64_t kSetRows = static_cast<int64_t>(tile::kDotGroup);
 inline constexpr int64_t kMaxSets = kDeltaSlabRows / kSetRows;
 
-// A token's inputs to the update of the state.
+// What a token contributes to the update of the state.
 struct DeltaToken {
   const float* k = nullptr;
-  const float* read_k = nullptr;  // factor of the old rows: k, or alpha k with a decay per channel
+  // Vector multiplied with the old rows: k, or alpha k with a decay per channel.
+  const float* read_k = nullptr;
   const float* read_q = nullptr;
-  const float* alphas = nullptr;  // exp(g) by channel
-  float alpha = 0;                // exp(g), where it is one number
+  const float* alphas = nullptr;  // exp(g) of each channel
+  float alpha = 0;                // exp(g), if it is one number
   float beta = 0;
   float kq = 0;
 };
 
-// Sixteen rows of the state and what the last token adds to them.
+// Sixteen rows of the state and the weights of the update that is still to be applied to them.
 struct DeltaSet {
-  std::array<float*, static_cast<size_t>(kSetRows)> rows{};  // missing ones: a row of zeros
-  HWY_ALIGN std::array<float, static_cast<size_t>(kSetRows)> weights{};  // beta e of the last token
+  // Pointers to the rows; a row of zeros stands for missing ones.
+  std::array<float*, static_cast<size_t>(kSetRows)> rows{};
+  // beta e of the last token, by row
+  HWY_ALIGN std::array<float, static_cast<size_t>(kSetRows)> weights{};
   int64_t num_rows = 0;
 };
 
-// s <- alpha s + weight k of `last`, for four rows; then their dot products with `now`.
+// First s <- alpha s + weight k with token `last`, for four rows; then their dot products with
+// token `now`.
 template <bool kChannels, bool kUpdate, bool kDots>
 HWY_INLINE void pass_rows(float* const* rows, const float* weights, const DeltaToken& last,
                           const DeltaToken& now, int64_t padded, float* dots_k, float* dots_q) {
@@ -92,8 +96,7 @@ HWY_INLINE void pass_rows(float* const* rows, const float* weights, const DeltaT
   }
 }
 
-// Takes the rows of a set from token `last` (if any) to what token `now` reads and gives its
-// outputs.
+// Applies token `last` (if any) to the rows of a set, then computes the outputs of token `now`.
 template <bool kChannels, bool kUpdate>
 HWY_INLINE void step_set(DeltaSet& set, const DeltaToken& last, const DeltaToken& now,
                          int64_t padded, const float* v, float* y) {
@@ -121,8 +124,8 @@ HWY_INLINE void step_set(DeltaSet& set, const DeltaToken& last, const DeltaToken
   std::copy_n(outputs.data(), set.num_rows, y);
 }
 
-// All tokens of the head for up to kDeltaSlabRows value rows at `rows`, `padded` floats each and
-// `stride` apart.
+// Applies all tokens of the head to up to kDeltaSlabRows value rows at `rows`, `padded` floats each
+// and `stride` apart.
 template <bool kChannels>
 HWY_INLINE void recur_slab(const DeltaRuleHead& head, const DeltaScratch& scratch, float* rows,
                            int64_t stride, int64_t first_row, int64_t num_rows) {
@@ -170,7 +173,7 @@ HWY_INLINE void recur_slab(const DeltaRuleHead& head, const DeltaScratch& scratc
         } else {
           step_set<kChannels, true>(set, last, now, padded, set_v, set_y);
         }
-        if (t + 1 == count) {  // the rows are still in the first-level cache
+        if (t + 1 == count) {  // now, while the rows are still in the first-level cache
           for (size_t r = 0; r < static_cast<size_t>(kSetRows); r += 4) {
             pass_rows<kChannels, true, false>(set.rows.data() + r, set.weights.data() + r, now, now,
                                               padded, nullptr, nullptr);

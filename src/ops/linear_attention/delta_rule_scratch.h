@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scratch memory of the delta rule's two forms. Widths are padded to whole vectors of any
-// target.
+// The scratch memory of both forms of the delta rule. Widths are padded to whole vectors of every
+// instruction set.
 #pragma once
 
 #include <algorithm>
@@ -19,21 +19,23 @@ inline int64_t num_delta_panels(int64_t value_dim) {
 }
 
 struct DeltaScratch {
-  float* k;        // [kDeltaTokenBlock, padded Dk] normalised
-  float* q;        // [kDeltaTokenBlock, padded Dk] normalised and scaled
-  float* weights;  // [kDeltaTokenBlock] small vectors, see the kernels
-  float* slab;     // recurrent: [kDeltaSlabRows + 1, padded Dk] rows of a ragged Dk; a row of zeros
-  float* kk;       // chunked: [kDeltaChunk, kDeltaChunk] -beta k.k with decay
-  float* qk;       // chunked: [kDeltaChunk, kDeltaChunk] q.k with decay
-  float* values;   // chunked: [kDeltaChunk, kDeltaSlabRows] corrected values of a panel
-  float* outputs;  // chunked: [kDeltaChunk, kDeltaSlabRows]
-  float* decay;    // channel decay: [kDeltaTokenBlock, padded Dk] of the tokens, or their logs
+  float* k;        // [kDeltaTokenBlock, padded Dk] normalised keys
+  float* q;        // [kDeltaTokenBlock, padded Dk] normalised and scaled queries
+  float* weights;  // [kDeltaTokenBlock] a small vector with a different use in each kernel
+  // recurrent: [kDeltaSlabRows + 1, padded Dk] padded copies of state rows; the last row is zero
+  float* slab;
+  float* kk;       // chunked: [kDeltaChunk, kDeltaChunk] -beta k.k times decay
+  float* qk;       // chunked: [kDeltaChunk, kDeltaChunk] q.k times decay
+  float* values;   // chunked: [kDeltaChunk, kDeltaSlabRows] corrected values for a panel
+  float* outputs;  // chunked: [kDeltaChunk, kDeltaSlabRows] y for a panel
+  float* decay;  // channel decay: [kDeltaTokenBlock, padded Dk] decays of the tokens, or their logs
   float* faded_k;  // channel decay: [kDeltaTokenBlock, padded Dk] keys times a decay
-  float* faded_q;  // channel decay: [kDeltaTokenBlock, padded Dk]
-  float* panels;   // chunked: [panels, padded Dk, kDeltaSlabRows] the state, value rows in columns
+  float* faded_q;  // channel decay: [kDeltaTokenBlock, padded Dk] queries times a decay
+  // chunked: [panels, padded Dk, kDeltaSlabRows] the state, with value rows as columns
+  float* panels;
   int64_t floats = 0;
 
-  // `base` may be null to measure.
+  // If `base` is null, only `floats` is computed.
   DeltaScratch(float* base, int64_t key_dim, int64_t value_dim, bool channel_decay) {
     const int64_t width = padded_key_dim(key_dim);
     const auto take = [&](int64_t count) {

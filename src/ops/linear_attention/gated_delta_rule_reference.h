@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gated delta rule in plain loops and double, token by token: the oracle of the tests.
+// Reference for tests: the gated delta rule in plain loops and double precision, token by token.
 #pragma once
 
 #include <cmath>
@@ -9,7 +9,8 @@
 
 namespace heddle::ops {
 
-// y [n, Dv] of a head; `state` [Dv, Dk] is advanced (the head's own is neither read nor written).
+// Returns y [n, Dv] of a head and advances `state` [Dv, Dk]; head.state is neither read nor
+// written.
 inline std::vector<double> delta_rule_reference(const DeltaRuleHead& head,
                                                 std::vector<double>& state) {
   const int64_t Dk = head.key_dim, Dv = head.value_dim;

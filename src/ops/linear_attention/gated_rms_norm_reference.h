@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gated norm in plain loops and double: the oracle of the tests.
+// Reference for tests: the gated norm in plain loops and double precision.
 #pragma once
 
 #include <cmath>
@@ -13,10 +13,10 @@ struct GatedNormForm {
   double epsilon = 1e-6;
   NormGate gate = NormGate::kSilu;
   bool gate_first = false;
-  size_t group_width = 0;  // 0: that of the weight
+  size_t group_width = 0;  // channels of a group; 0: the width of the weight
 };
 
-// y of x and z, any number of groups; the weight's width is theirs or that of a row.
+// Returns y for x and z with any number of groups; the weight is as wide as a group or as a row.
 inline std::vector<double> gated_rms_norm_reference(const std::vector<float>& x,
                                                     const std::vector<float>& z,
                                                     const std::vector<float>& weight,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The selective scan of a Mamba layer: every channel has N state numbers, each with its own decay.
+// The selective scan of a Mamba layer: every channel has N state numbers, each with a different
+// decay.
 //
 //   dt = softplus(dt_in[t, c] + dt_bias[c])
 //   h[c, n] <- exp(dt A[c, n]) h[c, n] + dt x[t, c] B[t, n]            A = neg_exp_a_log
@@ -14,7 +15,7 @@
 
 namespace heddle::ops {
 
-// The most numbers of state that a channel may have: a CUDA thread has them in registers.
+// Most state numbers that a channel may have: a CUDA thread keeps them in registers.
 inline constexpr int64_t kMaxScanStates = 64;
 
 struct SelectiveScanArgs {
@@ -27,18 +28,19 @@ struct SelectiveScanArgs {
   TensorView dt_bias;        // [C] f32
   TensorView skip;           // [C] f32: D
   MutableTensorView y;       // [T, C] as x; may be x or z
-  StateLayer state;          // recurrent [slots, 1, C, N]; read as zeros when no token precedes
-  SnapshotLayer snapshots;   // where snapshots are written; without memory: to `state`
+  StateLayer state;          // recurrent [slots, 1, C, N]; taken as zeros if no token precedes
+  SnapshotLayer snapshots;   // pool that snapshots are written to; without memory: `state`
   const ForwardContext* forward = nullptr;
 };
 
-// The slot of each sequence is advanced in place; a snapshot's slot gets the state after exactly
-// num_tokens, rounded once to the format of snapshots (a row: the N numbers of a channel). A node
-// of a tree starts from its parent's state and leaves its own in its slot
-// (ForwardContext::tree_starts). Token after token in either mode: bitwise the same for any
-// chunking, batch and threads. Decode moves the state in and out once, 8 C N bytes a sequence;
-// prefill is bound by T C N exponentials. Allocates nothing. Error: kInvalidArgument, naming the
-// tensor that does not fit; the ids of the batch are taken for checked (check_batch()).
+// Advances the state slot of each sequence in place. A snapshot's slot gets the state after exactly
+// num_tokens, rounded once to the format of snapshots, whose rows are the N numbers of a channel. A
+// node of a tree starts from its parent's state and stores the result in its own slot
+// (ForwardContext::tree_starts). Both modes compute token by token: results are bitwise the same
+// for any chunking, batch and number of threads. Decode reads and writes the state once, 8 C N
+// bytes a sequence; prefill is bound by T C N exponentials. Allocates nothing. Error:
+// kInvalidArgument, naming the tensor that does not fit; the ids of the batch must have been
+// checked (check_batch()).
 Status selective_scan(Context& context, const SelectiveScanArgs& args);
 Status selective_scan_cpu(CpuContext& context, const SelectiveScanArgs& args);    // args checked
 Status selective_scan_cuda(CudaContext& context, const SelectiveScanArgs& args);  // args checked

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The selective scan of one channel in plain loops and double: the oracle of the tests.
+// Reference for tests: the selective scan of one channel in plain loops and double precision.
 #pragma once
 
 #include <cmath>
@@ -15,7 +15,8 @@ struct ScanToken {
   const float* c = nullptr;  // [N]
 };
 
-// y of one channel's tokens; `state` [N] is advanced. `a`: the channel's row of neg_exp_a_log.
+// Returns y for the tokens of one channel and advances `state` [N]; `a` is the channel's row of
+// neg_exp_a_log.
 inline std::vector<double> selective_scan_reference(const std::vector<ScanToken>& tokens,
                                                     const float* a, float dt_bias, float skip,
                                                     std::vector<double>& state) {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Snapshots of a layer: which tensors they are, and how the rows of their matrices are stored,
-// which are fp32 while a sequence runs:
+// Snapshots of a layer: which tensors they have, and how the rows of their matrices are stored. The
+// state of a running sequence is fp32; snapshots may be
 //
-//   f32    as they are
-//   bf16   rounded to nearest even: at most 2^-9 of a number
-//   i8     q = round(x * 127 / m), m the largest magnitude of the row, beside the scale m / 127:
-//          at most half a scale off
+//   f32    unchanged
+//   bf16   rounded to nearest even: at most 2^-9 of a number off
+//   i8     q = round(x * 127 / m), m the largest magnitude of the row; the scale m / 127 is stored,
+//          too; at most half a scale off
 //
-// A row of i8 that has a number which is not finite becomes NaN as a whole, so that nothing hides
-// it; a row whose scale would be no normal number becomes zeros.
+// In i8 a row with a number that is not finite becomes NaN as a whole, so that the error is not
+// hidden; a row whose scale would not be a normal number becomes zeros.
 #pragma once
 
 #include <cstddef>
@@ -19,19 +19,21 @@
 
 namespace heddle::ops {
 
-// Rows of `width` numbers, end to end.
+// Rows of `width` numbers, stored without gaps.
 struct SnapshotRows {
   DType dtype = DType::kF32;  // f32, bf16 or i8
   void* data = nullptr;
-  float* scales = nullptr;  // i8: what the numbers of each row are multiplied with; else null
+  float* scales = nullptr;  // i8: factor of the numbers of each row; null for other dtypes
 };
 
-// Vectorised; the same bits on every instruction set. Moves every number once.
+// Converts fp32 rows to the format of snapshots. Vectorised, with the same bits on every
+// instruction set; reads every number once.
 void encode_snapshot_rows(const float* from, int64_t num_rows, int64_t width,
                           const SnapshotRows& to);
 void decode_snapshot_rows(const SnapshotRows& from, int64_t num_rows, int64_t width, float* to);
 
-// Without snapshot slots, a layer saves into its working slots.
+// Returns the pool of snapshots of a layer. A layer without snapshot slots stores its snapshots in
+// its working slots.
 inline SnapshotLayer snapshot_or_working(const SnapshotLayer& snapshots,
                                          const StateLayer& working) {
   if (snapshots.conv.data != nullptr || snapshots.recurrent.data != nullptr) return snapshots;
@@ -56,7 +58,7 @@ inline void expect_snapshot_matrices(ShapeContract& contract, const SnapshotLaye
   }
 }
 
-// From row `row` on, counted over the value heads of the slot: head * Dv + value row.
+// The rows of a snapshot slot from row `row` on; rows are counted as head * Dv + value row.
 inline SnapshotRows snapshot_rows(const SnapshotLayer& layer, int64_t slot, int64_t row) {
   const MutableTensorView& matrices = layer.recurrent;
   const int64_t number = slot * matrices.row_stride + row * matrices.shape[3];

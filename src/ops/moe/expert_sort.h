@@ -8,9 +8,9 @@
 namespace heddle::ops {
 
 struct ExpertOrder {
-  int32_t* row_offsets = nullptr;  // [E + 1]: rows of expert e
-  int32_t* row_token = nullptr;    // [T * A]: which token a row is of
-  int32_t* slot_row = nullptr;     // [T, A]: which row a token's slot became
+  int32_t* row_offsets = nullptr;  // [E + 1]: first row of each expert
+  int32_t* row_token = nullptr;    // [T * A]: the token of each row
+  int32_t* slot_row = nullptr;     // [T, A]: the row of each (token, slot) pair
 };
 
 // Makes ids of `count` experts from `first` on begin at 0; all others become `count`.
@@ -27,8 +27,8 @@ inline void sort_by_expert(const int32_t* experts, int64_t T, int64_t A, int64_t
   std::fill_n(order.row_offsets, E + 1, 0);
   for (int64_t i = 0; i < T * A; ++i) ++order.row_offsets[experts[i] + 1];
   for (int64_t e = 0; e < E; ++e) order.row_offsets[e + 1] += order.row_offsets[e];
-  // row_offsets[e] counts up to the start of e + 1 while rows are given out, and is then moved
-  // back.
+  // While rows are assigned, row_offsets[e] grows from the start of e to the start of e + 1;
+  // afterwards the array is shifted back by one.
   for (int64_t i = 0; i < T * A; ++i) {
     const int32_t row = order.row_offsets[experts[i]]++;
     order.row_token[row] = static_cast<int32_t>(i / A);

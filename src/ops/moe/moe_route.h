@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// moe_route: which experts each token goes to, and with what weight.
+// moe_route: chooses the experts of each token and their weights.
 //     p = softmax over all E of logits[t], or sigmoid(logits[t])
-//     r = p + correction                                       ranks experts, nothing else
-//     the A largest r, in falling order, among the experts of the kept groups
-//     weight = p of the chosen, divided by their sum + `sum_epsilon` or not, times `scale` and the
-//     expert's own scale
-// Groups are runs of E / G experts; a group is ranked by the sum of its `group_terms` largest r (1:
+//     r = p + correction                                       only ranks the experts
+//     the A largest r, in descending order, among the experts of the kept groups
+//     weight = p of the chosen, optionally divided by their sum + `sum_epsilon`, times `scale` and
+//     the expert's entry of `expert_scales`
+// Groups are runs of E / G experts. A group is ranked by the sum of its `group_terms` largest r (1:
 // its best), and the best `groups_kept` are kept. Sigmoid scores with a correction are those of
 // DeepSeek-AI, "DeepSeek-V3", arXiv:2412.19437, section 2.1.2; groups those of "DeepSeek-V2",
 // arXiv:2405.04434, section 2.1.3.
@@ -24,10 +24,10 @@
 
 namespace heddle::ops {
 
-// More than any model asks for; bounds the kernel's own memory.
+// Most experts per token; larger than any model needs. It bounds the kernel's local memory.
 inline constexpr int64_t kMaxExpertsPerToken = 64;
 
-// Scores are kept on the stack where they are not a plain softmax.
+// Most experts for scores other than a plain softmax; such scores are kept on the stack.
 inline constexpr int64_t kMaxScoredExperts = 1024;
 
 enum class RouterScore : uint8_t { kSoftmax, kSigmoid, kSparsemixer };
@@ -35,11 +35,12 @@ enum class RouterScore : uint8_t { kSoftmax, kSigmoid, kSparsemixer };
 struct RouterScoring {
   RouterScore score = RouterScore::kSoftmax;
   int64_t num_groups = 1;   // G
-  int64_t groups_kept = 1;  // groups whose experts may be chosen
+  int64_t groups_kept = 1;  // number of groups whose experts may be chosen
   int64_t group_terms = 1;
   float scale = 1.0f;
-  float sum_epsilon = 1e-20f;  // the families' own guard against dividing by zero
-  float nearness = 0;          // kSparsemixer only: the largest relative distance of a close logit
+  // Avoids a division by zero; the value differs between model families.
+  float sum_epsilon = 1e-20f;
+  float nearness = 0;  // kSparsemixer only: the largest relative distance of a close logit
 
   friend bool operator==(const RouterScoring&, const RouterScoring&) = default;
 };
@@ -48,27 +49,28 @@ struct MoeRouteArgs {
   TensorView logits;          // [T, E]  fp32; rows may be a column range
   MutableTensorView experts;  // [T, A]  int32, each row distinct ids in [0, E)
   MutableTensorView weights;  // [T, A]  fp32
-  // Weights of a token sum to 1, before `scale`; no effect on kSparsemixer.
+  // Whether the weights of a token are divided by their sum before `scale`; not used by
+  // kSparsemixer.
   bool renormalize = true;
   RouterScoring scoring = {};
   TensorView correction = {};     // [E] fp32, or without memory
   TensorView expert_scales = {};  // [E] fp32, or without memory
 
-  // CUDA only: [T], DeviceBatch's. Rows of padding go where the first row goes, so that no expert
-  // is computed for them alone. Null: there are none.
+  // CUDA only: [T], DeviceBatch::row_sequences. Rows of padding get the experts of the first row,
+  // so that no expert is computed for padding alone. Null: there is no padding.
   const int32_t* row_sequences = nullptr;
 };
 
-// Equal logits (or r): the lower id first. A NaN logit is never preferred to a number; a token that
-// has one (or an infinite one) gets valid, distinct ids and, with a softmax, NaN weights. Each
-// token alone, in one fixed order of operations: the same bits in any batch. Where p is a softmax
-// that is ranked by groups or with a correction, a NaN spoils all of p, and the ids say nothing.
-// Allocates nothing. Error: kInvalidArgument when shapes disagree, A is not in [1, min(E, 64)] or
-// does not fit the groups.
+// Among equal logits (or r) the lower id comes first. A NaN logit is never preferred to a number; a
+// token that has one (or an infinite one) gets valid, distinct ids and, with a softmax, NaN
+// weights. Each token is computed alone, in one fixed order of operations: its bits are the same in
+// any batch. If p is a softmax that is ranked by groups or with a correction, a NaN makes all of p
+// NaN, and the ids are arbitrary. Allocates nothing. Error: kInvalidArgument when shapes disagree,
+// A is not in [1, min(E, 64)] or does not fit the groups.
 Status moe_route(Context& context, const MoeRouteArgs& args);
 
-// Whether choosing A of E experts is possible this way. Error: kInvalidArgument starting with the
-// op's name.
+// Checks that A of E experts can be chosen with this scoring. Error: kInvalidArgument starting with
+// the op's name.
 Status check_scoring(const char* op, const RouterScoring& scoring, const TensorView& correction,
                      int64_t E, int64_t A);
 

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// routed_moe: the routed experts of a mixture-of-experts block, each a SwiGLU of its own.
+// routed_moe: the routed experts of a mixture-of-experts block. Each expert is a SwiGLU network:
 //     y[t] = sum over the A experts e of token t of  weight[t, e] * (W2_e f(g, u) + b2_e)
 //     [g; u] = W13_e x[t] + b13_e,   f(g, u) = silu(g) * u
-// or, with a limit on what enters it (gpt-oss),
+// or, with a limit on the inputs of the activation (gpt-oss),
 //     f(g, u) = (u' + 1) * g' * sigmoid(alpha * g'),  g' = min(g, limit), u' = clamp(u, -limit,
 //     limit)
 // or, with a limit on both factors (Step 3.5),
 //     f(g, u) = min(silu(g), limit) * clamp(u, -limit, limit)
 // or f(g, u) = gelu(g) * u with the GELU of elementwise.h (Gemma 4). Experts without a gate have
-// one matrix less, f = max(u, 0)^2 of u = W1_e x[t] + b1_e (Nemotron-H). The router's scores and
-// choice are moe_route's. A shared expert, which every token has, is the model's to add, by ops of
-// its own; on CUDA it may also be a part of the call:
+// one matrix less, f = max(u, 0)^2 of u = W1_e x[t] + b1_e (Nemotron-H). Scores and choice of
+// experts are those of moe_route. A shared expert, which all tokens use, is added by separate ops
+// of the model; on CUDA it may also be a part of this call:
 //     y[t] += sigmoid(s_t) * W2_s (silu(g_t) * u_t)
 #pragma once
 
@@ -27,7 +27,7 @@ namespace heddle::ops {
 
 enum class ExpertForm : uint8_t { kSwiglu, kBoundedSwiglu, kGeglu, kSquaredRelu };
 
-// How many numbers an expert's first product has for each of its second one's inputs.
+// Number of outputs of an expert's first product for each input of its second product.
 [[nodiscard]] constexpr int64_t rows_per_hidden(ExpertForm form) {
   return form == ExpertForm::kSquaredRelu ? 1 : 2;
 }
@@ -42,15 +42,16 @@ struct OwnExperts {
 
 struct ExpertActivation {
   ExpertForm form = ExpertForm::kSwiglu;
-  float limit = 0;  // kSwiglu: clamps its inputs, 0: none; kBoundedSwiglu: clamps both factors
-  float alpha = 0;  // for kSwiglu with a limit
+  // kSwiglu: limit of the activation's inputs, 0: none; kBoundedSwiglu: limit of both factors
+  float limit = 0;
+  float alpha = 0;  // factor inside the sigmoid; kSwiglu with a limit only
 };
 
-// The expert of all tokens, whose first product was computed with the router's scores.
+// The expert that all tokens use. Its first product was computed together with the router's scores.
 struct SharedExpert {
   TensorView gate_up;        // [T, 2I]  g | u, fp32 or as x; rows may be a column range
   TensorView down;           // [H, I]   W2_s, fp32, bf16 or fp16; for few tokens also quantised
-  TensorView gate = {};      // [T, 1]   s, fp32; or without memory: a factor of 1
+  TensorView gate = {};      // [T, 1]   s, fp32; without memory: the expert's output is not gated
   MutableTensorView hidden;  // [T, I]   as x, scratch
   MutableTensorView y;       // [T, H]   as x, scratch
 };
@@ -58,17 +59,18 @@ struct SharedExpert {
 struct RoutedMoeArgs {
   TensorView x;              // [T, H]      activations(context); rows may be a column range
   TensorView router_logits;  // [T, E]      fp32; rows may be a column range
-  TensorView w13;  // [E, 2I, H]  fp32, bf16 or fp16, in place: the gate's rows, then up's;
-                   //             or quantised, all experts alike, in memory of the device.
-                   //             Without a gate: [E, I, H], as its bias [E, I]
-  TensorView w2;   // [E, H, I]   same dtype as w13, or one of them quantised
+  // [E, 2I, H] fp32, bf16 or fp16, read in place: the rows of the gate, then those of up; or
+  // quantised in the same format for all experts, in memory of the device. Without a gate: [E, I,
+  // H], and its bias [E, I].
+  TensorView w13;
+  TensorView w2;             // [E, H, I]   dtype of w13, or one of the two is quantised
   TensorView w13_bias = {};  // [E, 2I]     fp32, or without memory
   TensorView w2_bias = {};   // [E, H]      fp32, or without memory
   MutableTensorView y;       // [T, H]      as x; rows may be a column range; must not overlap x
   ExpertActivation activation = {};
   int64_t experts_per_token = 1;            // A
-  bool renormalize = true;                  // a token's weights are divided by their sum
-  RouterScoring scoring = {};               // moe_route.h
+  bool renormalize = true;                  // true: a token's weights are divided by their sum
+  RouterScoring scoring = {};               // how experts are scored and chosen (moe_route.h)
   TensorView correction = {};               // [E] fp32, or without memory
   TensorView expert_scales = {};            // [E] fp32, or without memory
   std::optional<SharedExpert> shared = {};  // CUDA only
@@ -90,27 +92,26 @@ struct RoutedMoeShape {
   DType x = DType::kF32;
 };
 
-// RoutedMoeShape::weight of these dtypes.
+// The dtype to use for RoutedMoeShape::weight with weights of these two dtypes.
 [[nodiscard]] constexpr DType expert_dtype(DType w13, DType w2) {
   return w2 == DType::kPacked ? w2 : w13;
 }
 
-// Scratch for every T up to max_T; stops growing at the tokens that run at once, 1024 on the CPU
-// and 2048 on CUDA. Depends on the instructions of the context.
+// Bytes of workspace for every T up to max_T. Beyond the number of tokens that are computed at
+// once, 1024 on the CPU and 2048 on CUDA, it does not grow. Depends on the context's instructions.
 [[nodiscard]] int64_t routed_moe_workspace_bytes(const Context& context, int64_t max_T,
                                                  const RoutedMoeShape& shape);
 [[nodiscard]] int64_t routed_moe_workspace_bytes_cpu(const CpuContext& context, int64_t max_T,
                                                      const RoutedMoeShape& shape);
 
-// The A terms of a token are added in the router's order (best expert first), in fp32; what the
-// shared expert adds is rounded as by ops of their own. On
-// CUDA the activation is rounded to x's dtype before the second product, as the reference models
-// do, and both modes have the same sums (cuda/row_products.cuh). Exact mode: a token's bits depend
-// on neither the batch nor its order nor the threads (linear.h). A NaN in a token's x or logits
-// makes that token's y NaN and no other's.
+// The A terms of a token are added in the router's order (best expert first), in fp32; the shared
+// expert's term is rounded as by separate ops. On CUDA the activation is rounded to x's dtype
+// before the second product, as in the reference models, and both modes have the same sums
+// (cuda/row_products.cuh). Exact mode: a token's bits do not depend on the batch, its order or the
+// threads (linear.h). A NaN in a token's x or logits makes that token's y NaN and no other's.
 //
-// Cost: streams w13 and w2 of the experts that were chosen, once. Allocates nothing.
-// Error: kInvalidArgument, naming the tensor and the dimension that disagree.
+// Cost: streams w13 and w2 of the chosen experts once. Allocates nothing. Error: kInvalidArgument,
+// naming the tensor and the dimension that disagree.
 Status routed_moe(Context& context, const RoutedMoeArgs& args);
 Status routed_moe_cpu(CpuContext& context, const RoutedMoeArgs& args);    // args already checked
 Status routed_moe_cuda(CudaContext& context, const RoutedMoeArgs& args);  // args already checked

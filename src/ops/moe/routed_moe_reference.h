@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// moe_route and routed_moe in plain loops and double precision: the test oracles.
+// Reference for tests: moe_route and routed_moe in plain loops and double precision.
 #pragma once
 
 #include <algorithm>
@@ -42,7 +42,7 @@ inline RouteReference moe_route_reference(const TensorView& logits, int64_t t, i
   return route;
 }
 
-// The general form: `args` says how scores become choices; A best first.
+// The choice for token t with all options of `args.scoring`: A experts, best first.
 inline RouteReference scored_route_reference(const MoeRouteArgs& args, int64_t t, int64_t A) {
   const int64_t E = args.logits.shape[1];
   const RouterScoring& scoring = args.scoring;
@@ -109,7 +109,7 @@ inline RouteReference scored_route_reference(const MoeRouteArgs& args, int64_t t
   return route;
 }
 
-// y[t], [H]
+// Returns y[t], [H].
 inline std::vector<double> routed_moe_reference(const RoutedMoeArgs& args, int64_t t,
                                                 const RouteReference& route) {
   const TensorView &x = args.x, &w13 = args.w13, &w2 = args.w2;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// FinishShared: the memory that a team shares while it finishes a row (row_finisher.h), and the
-// sums that its threads form.
+// FinishShared: the memory that the threads of a team share while they finish a row
+// (row_finisher.h), and the partial sums that they join.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ constexpr int kMostCandidates = 2048;
 constexpr int kMostTiles = 4096;  // tiles of the largest vocabulary
 constexpr int kBins = 256;
 constexpr int kOneWarp = 32;
-constexpr int kMostCompared = kBins;  // candidates that are placed by comparing all with all
+constexpr int kMostCompared = kBins;  // most candidates that are ranked by comparing all with all
 
 struct MassSum {
   uint64_t mass = 0;
@@ -23,7 +23,7 @@ struct MassSum {
   HEDDLE_TEAM void join(const MassSum& other) { mass += other.mass; }
 };
 
-// The candidates better than one.
+// Number and mass of the candidates that are better than a given one.
 struct BetterOnes {
   uint64_t count = 0;
   uint64_t mass = 0;
@@ -34,10 +34,10 @@ struct BetterOnes {
   }
 };
 
-// Masses of the candidates that are kept.
+// Masses of the candidates that are kept by top_k, top_p and min_p.
 struct KeptMass {
   uint64_t all = 0;
-  uint64_t before = 0;  // mass of those with lower ids than a given one
+  uint64_t before = 0;  // mass of the kept candidates with lower ids than a given one
 
   HEDDLE_TEAM void join(const KeptMass& other) {
     all += other.all;
@@ -55,10 +55,11 @@ struct LowestIndex {
   HEDDLE_TEAM void join(const LowestIndex& other) { take(other.index); }
 };
 
-// A candidate: distance << 32 | token, the token alone once it is known to be kept.
+// A candidate token. Its rank is distance << 32 | token, and the token alone once it is known that
+// it is kept.
 struct Candidate {
   uint64_t rank;
-  uint64_t weight;  // later the sum of the weights before it
+  uint64_t weight;  // weight of the token; later the sum of the weights before it
 };
 
 struct FinishShared {
@@ -71,7 +72,8 @@ struct FinishShared {
   uint64_t second[kBins];
   SplitSum bin_masses[kBins];
   uint32_t bin_counts[kBins];
-  uint16_t tiles[kMostTiles];  // tiles that hold candidates; later how many equals each tile keeps
+  // Tiles that hold candidates; later how many tokens at the cut's distance each tile keeps.
+  uint16_t tiles[kMostTiles];
   uint32_t num_tiles;
   uint32_t num_candidates;
   int32_t found;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// HostTeam: those operations of a team of sample_row_steps.h that threads of the host make of its
-// others, each() and tokens(). `Own` derives from it.
+// HostTeam: implements some operations of a team (sample_row_steps.h) on the CPU in terms of each()
+// and tokens(). `Own` is the derived class, which has these two.
 #pragma once
 
 #include <cstdint>

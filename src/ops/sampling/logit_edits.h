@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Changes of a logit, with every operation rounded by itself: the same bits on the CPU and in
-// kernels.
+// Changes of a logit by penalties and min_p. Every operation is rounded by itself, so that kernels
+// and the CPU compute the same bits.
 #pragma once
 
 #include <cmath>
@@ -11,7 +11,7 @@
 
 namespace heddle::ops {
 
-// How often a text has a token: more often than the most, it is taken for the most.
+// How often a token occurred in a text; larger counts are stored as kMostCounted.
 using TokenCount = uint16_t;
 inline constexpr int32_t kMostCounted = 0xffff;
 
@@ -20,7 +20,7 @@ struct Penalties {
   float frequency = 0;
   float presence = 0;
 
-  // The logit of a token that the output has `count` times, at least once.
+  // The logit of a token that occurred in the output `count` times, at least once.
   [[nodiscard]] HEDDLE_HOST_DEVICE float apply(float logit, int32_t count) const {
     const float repeated = logit > 0 ? divided(logit) : rounded_product(logit, repetition);
     const int32_t counted = count < kMostCounted ? count : kMostCounted;
@@ -38,7 +38,7 @@ struct Penalties {
 };
 
 // The lowest logit that min_p keeps: the smallest float that is not below max + reach, where reach
-// = temperature * log(min_p), but at most `max`. -infinity where the reach is.
+// = temperature * log(min_p), but at most `max`. -infinity if reach is -infinity.
 [[nodiscard]] HEDDLE_HOST_DEVICE inline float lowest_within(float max, double reach) {
   const double exact = static_cast<double>(max) + reach;
   auto lowest = static_cast<float>(exact);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The third pass of sample_rows over a row, by the team of sample_row_steps.h: draws the token,
-// from all tokens, from few candidates or from a cut through many, and lists the best.
+// The third pass of sample_rows over a row, executed by a team (sample_row_steps.h): draws the
+// token from all tokens, from few ranked candidates or from a cut through many, and lists the best
+// tokens.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +16,10 @@
 
 namespace heddle::ops::sampling_steps {
 
-// Bounds of the tokens that may be drawn, before ranks and masses are looked at.
+// Bounds of the tokens that may be drawn, known before ranks and masses are computed.
 struct Bounds {
-  int level = kWeightlessLevel - 1;  // deeper tokens weigh nothing
+  // Deepest level that is kept; tokens of deeper levels weigh nothing.
+  int level = kWeightlessLevel - 1;
   float lowest = -INFINITY;
 
   [[nodiscard]] HEDDLE_TEAM bool hold(const RowScale& scale, float logit) const {
@@ -25,20 +27,20 @@ struct Bounds {
   }
 };
 
-// Bounds of the mass that tokens better than a kept one may have at most.
+// Lower and upper bound of the mass that tokens better than a kept one may have at most.
 struct MassLimit {
   uint64_t low = kNoLimit;
   uint64_t high = kNoLimit;
 };
 
-// The prefix of the tokens, best first, that top_k and top_p keep: those nearer than `distance`,
-// and so many at that distance, lowest ids first.
+// The tokens, best first, that top_k and top_p keep: all with a distance below `distance`, and a
+// given number of those at that distance, lowest ids first.
 struct Cut {
   uint32_t distance = ~uint32_t{0};
   uint64_t equals = 0;
 };
 
-// Writes the row's result. Called by one thread, after everything else of the row was written.
+// Writes the row's result. One thread calls it, after everything else of the row was written.
 HEDDLE_TEAM inline void tell(const Tables& t, int64_t r, [[maybe_unused]] const SamplingSlot& slot,
                              const SampledRow& sampled) {
   SampledRow& told = t.sampled[r];
@@ -57,14 +59,14 @@ HEDDLE_TEAM inline void tell(const Tables& t, int64_t r, [[maybe_unused]] const 
 #endif
 }
 
-// Writes the drawn token and the row's result. Called by one thread.
+// Writes the drawn token and the row's result. One thread calls it.
 HEDDLE_TEAM inline void publish(const Tables& t, int64_t r, const RowRequest& own,
                                 const SampledRow& sampled) {
   if (own.row.publish != 0 && t.drawn != nullptr) t.drawn[own.row.slot] = sampled.token;
   tell(t, r, own.slot, sampled);
 }
 
-// Clears the counts. Called before tiles are counted and candidates gathered.
+// Clears the counts that gather() and count_levels() add to.
 template <typename Team>
 HEDDLE_TEAM void begin_search(Team& team, FinishShared& shared) {
   team.each(kBins, [&](int i) {
@@ -76,7 +78,8 @@ HEDDLE_TEAM void begin_search(Team& team, FinishShared& shared) {
   });
 }
 
-// Finishes a row. The kind of the step says which passes came before.
+// Draws the token of a row and writes its results. The kind of draw says which passes were executed
+// before.
 template <DrawKind kKind, typename Team>
 class RowFinisher {
  public:
@@ -158,8 +161,8 @@ class RowFinisher {
                        .index;
   }
 
-  // Sets found to the i whose mass holds the target, and rest to where in it. at(i) are sums of the
-  // masses before i, all(): with those after the last.
+  // Sets `found` to the index i whose mass contains the target, and `rest` to the target's offset
+  // in it. at(i) is the sum of the masses before i, `all` the sum of all masses.
   template <typename At>
   HEDDLE_TEAM int find(int n, const At& at, uint64_t all, uint64_t target) {
     team_.each(n, [&](int i) {
@@ -226,13 +229,14 @@ class RowFinisher {
     return n <= kMostCandidates ? draw_sorted(n, most, limit) : draw_cut(bounds, most, limit);
   }
 
-  // The mass that top_p keeps. Valid once the mass of all tokens is known.
+  // The mass that top_p keeps. Requires that the mass of all tokens is known.
   [[nodiscard]] HEDDLE_TEAM uint64_t mass_limit() const {
     return slot_.top_p < 1 ? share_of_mass(slot_.top_p, mass_) : kNoLimit;
   }
 
-  // Counts the tokens of levels up to `level`. Levels from kMassLevels on were not counted:
-  // kNoLimit. Always a phase of the team, since bins that locate() reads are reused after it.
+  // Number of tokens at levels up to `level`; kNoLimit if `level` is at least kMassLevels, whose
+  // tokens were not counted. Always synchronises the team, because the bins that locate() reads are
+  // reused afterwards.
   HEDDLE_TEAM uint64_t count_within(int level) {
     const int end = level < kMassLevels ? level + 1 : kMassLevels;
     const MassSum count = team_.template reduce<MassSum>(
@@ -249,22 +253,23 @@ class RowFinisher {
     });
   }
 
-  // A level that at least `count` tokens reach, as every tile has one that is as good as its best;
-  // kWeightlessLevel if the tiles do not tell.
+  // A level that contains at least `count` tokens together with the levels above it: the one by
+  // which `count` tiles have their best token. kWeightlessLevel if there are not enough tiles.
   HEDDLE_TEAM int level_of_count(int count) {
     const int level = team_.template locate<kBins>([&](int i) { return shared_.bin_counts[i]; },
                                                    static_cast<uint64_t>(count) - 1);
     return level < kWeightlessLevel ? level : kWeightlessLevel;
   }
 
-  // The first level with which the weights exceed `limit`: nothing deeper is kept.
+  // The first level at which the sum of the weights exceeds `limit`: no deeper token is kept.
   HEDDLE_TEAM int level_of_mass(uint64_t limit) {
     const int level =
         team_.template locate<kMassLevels>([&](int i) { return scratch_.level_masses[i]; }, limit);
     return level < kMassLevels ? level : kWeightlessLevel;
   }
 
-  // Collects the candidates, in no order, and says how many there are: what does not fit is lost.
+  // Collects the candidates in no particular order and returns their number, which may exceed
+  // kMostCandidates; the candidates beyond that are not stored.
   HEDDLE_TEAM int gather(const Bounds& bounds) {
     const float deepest = scale_.deepest_of(bounds.level);
     team_.each(t_.tiles(), [&](int tile) {
@@ -297,7 +302,7 @@ class RowFinisher {
     Candidate* x = shared_.candidates;
     team_.each(width - n, [&](int i) { x[n + i] = {.rank = kNoLimit, .weight = 0}; });
     const auto step = [&](int size, int stride, int i) {
-      const int low = 2 * i - (i & (stride - 1));  // a power of two
+      const int low = 2 * i - (i & (stride - 1));  // `stride` is a power of two
       const int high = low + stride;
       const bool ascends = (low & size) == 0;
       if ((x[low].rank > x[high].rank) != ascends) return;
@@ -321,9 +326,10 @@ class RowFinisher {
     if (is_small) team_.each(0, [](int) {});
   }
 
-  // Every candidate looks at all others twice: at the better ones, to know whether it is kept, and
-  // at those that are kept and have lower ids, to know where its share of the mass begins. Sums are
-  // exact, so that this is what sorting gives. -1 where that depends on where in `limit` it lies.
+  // Each candidate is compared with all others twice: with the better ones, to find out whether it
+  // is kept, and with the kept ones of lower ids, to find out where its share of the mass begins.
+  // Sums are exact, so that the result is that of sorting. Returns -1 if the result depends on
+  // where between the bounds of `limit` the true limit is.
   HEDDLE_TEAM int32_t draw_counted(int n, uint64_t most, const MassLimit& limit) {
     const Candidate* x = shared_.candidates;
     uint64_t* kept_weights = shared_.first;
@@ -382,12 +388,12 @@ class RowFinisher {
     return static_cast<int32_t>(x[find(kept, at, mass, target_of(mass))].rank);
   }
 
-  // The first of the row's tiles that a share visits.
+  // First tile of the row that a team of the group processes.
   [[nodiscard]] HEDDLE_TEAM int first_tile_of(int share) const {
     return t_.tiles() * share / team_.shares();
   }
 
-  // Runs tiles() over the row, each team its share; every team gets the sums.
+  // Calls tiles() for the whole row, divided among the teams; every team gets the sums.
   template <typename Visit, typename Map>
   HEDDLE_TEAM void sum_row(const Visit& visit, const Map& map) {
     team_.meet();  // all teams have read the sums of the previous call
@@ -401,7 +407,7 @@ class RowFinisher {
     team_.meet();
   }
 
-  // As draw_sorted(), where there are too many candidates to rank.
+  // As draw_sorted(), for too many candidates to sort.
   HEDDLE_TEAM int32_t draw_cut(const Bounds& bounds, uint64_t most, uint64_t limit) {
     const Cut cut = most == kNoLimit && limit == kNoLimit ? Cut() : find_cut(bounds, most, limit);
     const auto visit = [&](int tile) { return bounds.hold(scale_, scratch_.tile_max[tile]); };
@@ -413,7 +419,7 @@ class RowFinisher {
       const bool better = bounds.hold(scale_, logit) && scale_.distance(logit) < cut.distance;
       return better ? scale_.weight(logit) : 0;
     };
-    // How many equals each tile keeps.
+    // Counts how many tokens at the cut's distance each tile keeps.
     sum_row(visit,
             [&](MassSum& count, int, float logit) { count.mass += is_equal(logit) ? 1 : 0; });
     const uint64_t num_equals = team_.scan(t_.tiles(), at);
@@ -423,7 +429,7 @@ class RowFinisher {
       const uint64_t end = next < cut.equals ? next : cut.equals;
       shared_.tiles[tile] = static_cast<uint16_t>(end > before ? end - before : 0);
     });
-    // The weight of the tokens that each tile keeps.
+    // Sums the weight of the tokens that each tile keeps.
     const uint64_t weight_of_equal = scale_.weight(scale_.logit_at(cut.distance));
     sum_row(visit, [&](MassSum& sum, int, float logit) { sum.mass += mass_of_better(logit); });
     team_.each(t_.tiles(), [&](int tile) { at(tile) += shared_.tiles[tile] * weight_of_equal; });
@@ -442,8 +448,8 @@ class RowFinisher {
     });
   }
 
-  // Digit by digit of the distances, most significant first: the cut lies in the last bin whose
-  // first token is kept.
+  // Finds the cut digit by digit of the distances, most significant first: it is in the last bin
+  // whose first token is kept.
   HEDDLE_TEAM Cut find_cut(const Bounds& bounds, uint64_t most, uint64_t limit) {
     constexpr int kDigitBits = 8;
     const auto count_at = [&](int i) -> uint64_t& { return shared_.first[i]; };
@@ -486,15 +492,16 @@ class RowFinisher {
     if (cut.equals > most - count_before) cut.equals = most - count_before;
     const uint64_t weight = scale_.weight(scale_.logit_at(cut.distance));
     if (weight > 0) {
-      const uint64_t fit = (limit - mass_before) / weight;  // after the first
+      // Tokens that are kept in addition to the first.
+      const uint64_t fit = (limit - mass_before) / weight;
       if (fit < cut.equals - 1) cut.equals = fit + 1;
     }
     return cut;
   }
 
-  // Counts and masses, by the digit at `shift`, of this team's candidates whose higher digits are
-  // those of `prefix`. A thread adds up what falls into one bin in a row: equal logits would all
-  // wait for the same sum.
+  // Counts and masses by the digit at `shift`, for this team's candidates whose higher digits are
+  // those of `prefix`. A thread first adds up consecutive tokens of the same bin by itself: with
+  // equal logits all threads would otherwise wait for the same atomic sum.
   HEDDLE_TEAM void count_bins(const Bounds& bounds, uint32_t prefix, int shift) {
     struct Run {
       uint32_t bin = 0;
@@ -531,7 +538,7 @@ class RowFinisher {
         flush);
   }
 
-  // Writes the alternatives and says how many there are.
+  // Writes the best tokens of the row and returns their number.
   HEDDLE_TEAM int list_top_logits() {
     TopLogit* const top = t_.top_logits + r_ * kMostTopLogits;
     int wanted = slot_.top_logprobs < kMostTopLogits ? slot_.top_logprobs : kMostTopLogits;
@@ -557,7 +564,8 @@ class RowFinisher {
       });
       return wanted;
     }
-    // Too many candidates near the best to rank: takes them one after the other.
+    // Too many candidates are near the best to rank them: finds the best tokens one after the
+    // other.
     NextRank last{.rank = 0};
     HEDDLE_ROLLED
     for (int i = 0; i < wanted; ++i) {
@@ -601,8 +609,8 @@ class RowFinisher {
   uint64_t mass_ = 0;  // mass of all tokens
 };
 
-// After find_tile_maxima() and sum_tiles(), or for DrawKind::kFew after begin_search() and
-// find_tile_shares().
+// Finishes a row after find_tile_maxima() and sum_tiles(), or for DrawKind::kFew after
+// begin_search() and find_tile_shares().
 template <DrawKind kKind, typename Team>
 HEDDLE_TEAM void finish_row(Team& team, FinishShared& shared, const Tables& t, int64_t r,
                             const RowRequest& own) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// RowScratch: where the passes of sample_rows leave what they learn of a row for the next one.
+// RowScratch: the memory through which the passes of sample_rows over a row hand results to later
+// passes.
 #pragma once
 
 #include <cstddef>
@@ -11,26 +12,27 @@ namespace heddle::ops {
 
 inline constexpr int kTileTokens = 256;
 
-// The distance of a logit from the row's best, in eighths of a natural logarithm after the
-// temperature, is its level. From kWeightlessLevel on a token weighs nothing. Weights by level are
-// summed for the first kMassLevels alone: adding up those of all tokens takes longer than the
-// passes over the few rows that need more.
+// The level of a token is the distance of its logit from the row's best, after the temperature, in
+// eighths of a natural logarithm. Tokens from kWeightlessLevel on weigh nothing. Weights are summed
+// by level for the first kMassLevels levels only: summing all of them takes longer than the extra
+// passes over the few rows that need more levels.
 inline constexpr int kLevelsPerLog = 8;
 inline constexpr int kWeightlessLevel = 255;
 inline constexpr int kMassLevels = 96;
 
 struct RowScratch {
-  uint64_t* tile_sums;     // [tiles]  of the weights
-  uint64_t* level_masses;  // [kMassLevels]
-  uint32_t* level_counts;  // [kMassLevels]
-  float* tile_max;         // [tiles]  NaN where a logit is
-  float* tile_shares;      // [tiles]  of the weights, about, in those of the tile's best token
+  uint64_t* tile_sums;     // [tiles]: sum of the weights of each tile
+  uint64_t* level_masses;  // [kMassLevels]: sum of the weights at each level
+  uint32_t* level_counts;  // [kMassLevels]: number of tokens at each level
+  float* tile_max;         // [tiles]: largest logit of each tile; NaN if a logit is NaN
+  // [tiles]: approximate sum of the weights, in units of the weight of the tile's best token.
+  float* tile_shares;
 
   [[nodiscard]] HEDDLE_HOST_DEVICE static constexpr int64_t tiles_of(int64_t vocab_size) {
     return (vocab_size + kTileTokens - 1) / kTileTokens;
   }
 
-  // A multiple of 8.
+  // Bytes for a row, a multiple of 8.
   [[nodiscard]] HEDDLE_HOST_DEVICE static constexpr int64_t bytes(int64_t vocab_size) {
     const int64_t tiles = tiles_of(vocab_size);
     return 8 * (tiles + kMassLevels) + 4 * (kMassLevels + 2 * tiles);

@@ -1,46 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
-// The passes of sample_rows over a row, once for kernels and for the CPU; the last one is
-// row_finisher.h. A team of threads carries them out in phases, and what a phase wrote the next one
-// may read. A team has
+// The passes of sample_rows over a row, shared by the CUDA kernels and the CPU; the last pass is in
+// row_finisher.h. A team of threads executes them in phases; each phase may read what earlier
+// phases wrote. A team has these operations:
 //
-//   size()                      its threads
-//   each(n, f)                  f(i) for every i in [0, n), shared out; a phase
-//   few(n, f)                   the same for n <= 32 without waiting: only the next few() may read
-//                               what it wrote, until each() ends
-//   reduce<T>(n, map)           map(T&, i) for every i, joined; every thread gets it; a phase
+//   size()                      number of threads
+//   each(n, f)                  calls f(i) for every i in [0, n), divided among threads; a phase
+//   few(n, f)                   as each() for n <= 32, but without waiting: until each() ends, only
+//                               the next few() may read what it wrote
+//   reduce<T>(n, map)           calls map(T&, i) for every i and joins the T; every thread gets the
+//                               result; a phase
 //   tiles<T>(first, last, logits, V, visit, map, store)
-//                               map(T&, token, logit) for the tokens of every tile that visit(tile)
-//                               asks for, then store(tile, joined); a phase
+//                               calls map(T&, token, logit) for the tokens of every tile for which
+//                               visit(tile) is true, then store(tile, joined); a phase
 //   tiles_twice<T, U>(first, last, logits, V, map, again, store)
-//                               map as above, then again(U&, T, logit) for the same tokens, with
-//                               the T of the tile, then store(tile, T, joined U); the last tile may
-//                               seem to have tokens of -infinity at its end; a phase
+//                               calls map as above, then again(U&, T, logit) for the same tokens
+//                               with the tile's T, then store(tile, T, joined U); at the end of the
+//                               last tile it may call them for extra tokens of -infinity; a phase
 //   tokens<T>(n, tile_at, logits, V, map, end)
-//                               map(T&, token, logit) for the tokens of the tiles tile_at(i), i in
-//                               [0, n), but where that is -1, with a T of every thread; then
-//                               end(T&) in every thread; a phase
+//                               calls map(T&, token, logit) for the tokens of the tiles tile_at(i),
+//                               i in [0, n), skipping tiles of -1; every thread has its own T and
+//                               calls end(T&) at the end; a phase
 //   each_sum<T>(n, m, map, store)
-//                               map(T&, i, j) for every j in [0, m), joined, then store(i, T), for
-//                               every i in [0, n); a phase
+//                               calls map(T&, i, j) for every j in [0, m), joins the T and calls
+//                               store(i, T), for every i in [0, n); a phase
 //   few_tokens(n, tile_at, logits, V, holds, take)
-//                               take(token, logit) for the tokens of these tiles for which
-//                               holds(logit) is true, which are few; a phase
-//   scan(n, at)                 at(i) becomes the sum of those before i; returns that of all
-//   locate<n>(at, target)       the first i whose at(i), added to those before, exceed the target;
-//                               n, a multiple of 32, where none does. Every thread gets it, and
-//                               none waits: what at() reads may be written after the next phase
-//   add(p, x), raise(p, x)      atomic addition and maximum; add returns what was there
+//                               calls take(token, logit) for the tokens of these tiles for which
+//                               holds(logit) is true, which must be few; a phase
+//   scan(n, at)                 replaces at(i) by the sum of those before i; returns the sum of all
+//   locate<n>(at, target)       the first i for which the sum of at(0) to at(i) exceeds the target;
+//                               n, a multiple of 32, if there is none. Every thread gets it without
+//                               waiting: what at() reads may be written only after the next phase
+//   add(p, x), raise(p, x)      atomic addition and maximum; add returns the old value
 //
-//   share(), shares()           which of how many teams it is that finish a row together: each has
-//                               shared memory of its own, takes the same steps and comes to the
-//                               same results, but that tokens of a row which is cut are shared out
-//   of_share(p, s)              where what p points to, in shared memory, lies in that of team s
-//   meet()                      all of these teams wait for each other; a phase
-//   stays_alone()               whether this team goes on by itself, as the first one does
+//   share(), shares()           index of this team and number of teams that finish a row together.
+//                               Each team has its own shared memory, executes the same steps and
+//                               gets the same results, except that the tokens of a row that is cut
+//                               (draw_cut) are divided among the teams
+//   of_share(p, s)              the address in team s's shared memory that corresponds to p
+//   meet()                      all teams of the row wait for each other; a phase
+//   stays_alone()               whether this team continues alone; true for the first team
 //
-// where T has join(T), in any order, and what T() holds changes nothing.
+// Here T has a function join(T) that may be called in any order, and T() is its neutral element.
 //
-// On the CPU one thread plays all of them in turn (sample_rows_cpu.cpp).
+// On the CPU one thread executes the parts of all threads in turn (sample_rows_cpu.cpp).
 #pragma once
 
 #include <cmath>
@@ -54,8 +56,8 @@
 
 #ifdef __CUDACC__
 #define HEDDLE_TEAM __device__
-// A loop that is not unrolled: in a kernel of some microseconds, loading code dominates, because
-// steps of a large model evict it from all caches.
+// Marks a loop that must not be unrolled. A kernel of some microseconds spends most of its time on
+// loading code, because the steps of a large model evict it from all caches.
 #define HEDDLE_ROLLED _Pragma("unroll 1")
 #else
 #define HEDDLE_TEAM
@@ -64,13 +66,13 @@
 
 namespace heddle::ops::sampling_steps {
 
-// A row's sampling request, with that of its batch slot, if any.
+// A row's sampling parameters, together with those of its batch slot, if any.
 struct RowRequest {
   SamplingRow row;
   SamplingSlot slot;
 };
 
-// SampleRowsArgs in the form that kernels read.
+// The fields of SampleRowsArgs as kernels read them.
 struct Tables {
   float* logits;
   int64_t logits_stride;
@@ -129,7 +131,7 @@ struct Tables {
   }
 };
 
-// ---- What a slot asks for -----------------------------------------------------------------------
+// ---- Parameters of a slot -----------------------------------------------------------------------
 
 [[nodiscard]] HEDDLE_TEAM inline bool is_open(const SamplingSlot& slot) {
   return slot.top_k == 0 && slot.top_p >= 1 && slot.min_p_reach == -INFINITY;
@@ -139,20 +141,20 @@ struct Tables {
   return slot.top_logprobs >= 0 || (slot.greedy == 0 && (is_open(slot) || slot.top_p < 1));
 }
 
-// A small top_k leaves few candidates by itself.
+// Whether top_p needs masses by level; a small top_k leaves few candidates without them.
 [[nodiscard]] HEDDLE_TEAM inline bool needs_levels(const SamplingSlot& slot) {
   return slot.greedy == 0 && slot.top_p < 1 && (slot.top_k == 0 || slot.top_k > 256);
 }
 
 // ---- Order and distance -------------------------------------------------------------------------
 
-// Ascending with the number; both zeros are equal.
+// Maps floats to integers in ascending order; both zeros are equal.
 [[nodiscard]] HEDDLE_TEAM inline uint32_t ordered(float x) {
   const uint32_t bits = bits_of(x + 0.0f);
   return (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
 }
 
-// The weights of a row depend on it.
+// Computes the levels and weights of a row from its best logit and its temperature.
 struct RowScale {
   float max = 0;
   float inverse_temperature = 1;
@@ -170,7 +172,8 @@ struct RowScale {
     return token_weight(logit, max, inverse_temperature);
   }
 
-  // Never falls as logits fall; kWeightlessLevel for whatever lies further down.
+  // The level of a logit; lower logits never have a smaller level. kWeightlessLevel for all deeper
+  // ones.
   [[nodiscard]] HEDDLE_TEAM int level(float logit) const { return level_of(exponent(logit)); }
 
   [[nodiscard]] HEDDLE_TEAM static int level_of(float exponent) {
@@ -179,14 +182,14 @@ struct RowScale {
                                                          : kWeightlessLevel;
   }
 
-  // No logit of this level lies below; it need not be the highest such number.
+  // A lower bound of the logits of this level; not always the largest one.
   [[nodiscard]] HEDDLE_TEAM float deepest_of(int level) const {
     if (level >= kWeightlessLevel) return -INFINITY;
     const float reach = static_cast<float>(level + 1) / (kLevelsPerLog * inverse_temperature);
     return max - reach * (1 + 0x1p-20f) - std::fabs(max) * 0x1p-22f;
   }
 
-  // How many floats lie between the best logit and this one; ascends as tokens get worse.
+  // Number of floats between this logit and the best one; grows as tokens get worse.
   [[nodiscard]] HEDDLE_TEAM uint32_t distance(float logit) const {
     return ordered_max - ordered(logit);
   }
@@ -218,7 +221,7 @@ struct BestLogit {
 
 // ---- First pass: edits, and the best logit of every tile ----------------------------------------
 
-// Steps 0 to 4 on the tokens in [begin, end), in place.
+// Steps 0 to 4 of the sampler's order of operations on the tokens in [begin, end), in place.
 template <typename Team>
 HEDDLE_TEAM void edit_logits(Team& team, const Tables& t, const RowRequest& own, float* logits,
                              int begin, int end) {
@@ -271,7 +274,7 @@ HEDDLE_TEAM void edit_logits(Team& team, const Tables& t, const RowRequest& own,
   });
 }
 
-// Tiles [first, last) of row r.
+// Edits the logits of tiles [first, last) of row r and finds the best logit of each.
 template <typename Team>
 HEDDLE_TEAM void find_tile_maxima(Team& team, const Tables& t, int64_t r, const RowRequest& own,
                                   int first, int last) {
@@ -292,7 +295,7 @@ HEDDLE_TEAM void find_tile_maxima(Team& team, const Tables& t, int64_t r, const 
       [&](int tile, const BestLogit& best) { scratch.tile_max[tile] = best.max; });
 }
 
-// ---- The same, and about what every tile weighs -------------------------------------------------
+// ---- First pass with estimates of the weight of every tile --------------------------------------
 
 // 2^x for x <= 0, error at most 2^-21; results below 2^-126 may be 0.
 [[nodiscard]] HEDDLE_TEAM inline float rough_exp2(float x) {
@@ -307,18 +310,18 @@ HEDDLE_TEAM void find_tile_maxima(Team& team, const Tables& t, int64_t r, const 
 
 constexpr float kLog2OfE = 1.44269504f;
 
-// How often a tile's tokens weigh what its best one does.
+// Sum of the weights of a tile's tokens, in units of the weight of its best token.
 struct TileShare {
   float sum = 0;
 
   HEDDLE_TEAM void join(const TileShare& other) { sum += other.sum; }
 };
 
-// The mass of all tokens, from the shares of the tiles: within 2^-15 of the sum of their weights.
-// The two differ as an exponent, at most 31.3 before a token weighs nothing, comes out of some six
-// rounded operations more or less (31.3 * 6 * 2^-24), exponentials are approximations (2^-20),
-// the floats of a tile are added up (256 * 2^-24), and weights are rounded (2^-25). That is 0.9 of
-// it at most.
+// Estimates the mass of all tokens from the tiles' shares, within 2^-15 of the exact sum of their
+// weights. The errors are: an exponent, at most 31.3 before a token weighs nothing, comes from some
+// six rounded operations (31.3 * 6 * 2^-24), exponentials are approximate (2^-20), the floats of a
+// tile are summed (256 * 2^-24), and weights are rounded (2^-25). Together they are at most 0.9 of
+// the bound.
 struct TotalEstimate {
   double in_best = 0;  // in units of the best token's weight
 
@@ -339,7 +342,7 @@ struct TotalEstimate {
   }
 };
 
-// Tiles [first, last) of row r.
+// As find_tile_maxima() for tiles [first, last) of row r, with the tiles' shares of the mass.
 template <typename Team>
 HEDDLE_TEAM void find_tile_shares(Team& team, const Tables& t, int64_t r, const RowRequest& own,
                                   int first, int last) {
@@ -349,7 +352,7 @@ HEDDLE_TEAM void find_tile_shares(Team& team, const Tables& t, int64_t r, const 
   const int end = last * kTileTokens < t.V ? last * kTileTokens : t.V;
   edit_logits(team, t, own, logits, first * kTileTokens, end);
   const float scale = own.slot.inverse_temperature * kLog2OfE;
-  const bool weighs = own.slot.top_p < 1;  // else the estimate is not asked for
+  const bool weighs = own.slot.top_p < 1;  // without top_p the estimate is not needed
   team.template tiles_twice<BestLogit, TileShare>(
       first, last, logits, t.V, [](BestLogit& best, int, float logit) { best.take(logit); },
       [&](TileShare& share, const BestLogit& best, float logit) {
@@ -361,7 +364,7 @@ HEDDLE_TEAM void find_tile_shares(Team& team, const Tables& t, int64_t r, const 
       });
 }
 
-// A value that will be read soon.
+// Prefetches a value that will be read soon.
 HEDDLE_TEAM inline void prefetch([[maybe_unused]] const float* value) {
 #ifdef __CUDA_ARCH__
   asm volatile("prefetch.global.L1 [%0];" ::"l"(value));
@@ -384,8 +387,8 @@ HEDDLE_TEAM BestLogit best_of_row(Team& team, const RowScratch& scratch, int til
 
 // ---- Second pass: the weights of every tile -----------------------------------------------------
 
-// A 64-bit sum that threads add to by 32-bit atomics, the only ones that shared memory has without
-// a loop.
+// A 64-bit sum that threads add to with 32-bit atomics; shared memory has no 64-bit atomic addition
+// without a loop.
 struct SplitSum {
   uint32_t low;
   uint32_t high;
@@ -421,7 +424,7 @@ HEDDLE_TEAM void store_tile_sums(Team& team, const Tables& t, int64_t r, const R
       [&](int tile, const ShortWeightSum& sum) { scratch.tile_sums[tile] = sum.total(); });
 }
 
-// `shared` belongs to the team.
+// `shared` is the shared memory of the team.
 template <typename Team>
 HEDDLE_TEAM void sum_tiles(Team& team, LevelSums& shared, const Tables& t, int64_t r,
                            const RowRequest& own, int first, int last) {

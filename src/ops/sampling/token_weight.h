@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The weight of a token, exp((logit - max) / temperature), as a whole number of 2^-44: sums of
-// weights are exact, so that any order of summation gives the same bits. Every operation on the way
-// is rounded by itself and written once, here: a kernel gets the bits that the CPU gets.
+// The weight of a token, exp((logit - max) / temperature), as an integer multiple of 2^-44: sums of
+// weights are exact, so that any order of summation gives the same bits. Every operation is rounded
+// by itself and is written only here, so that kernels compute the same bits as the CPU.
 //
-// A token of less than 2^-45 of the best one's probability weighs nothing. Weights of 2^20 - 1
-// tokens, the largest vocabulary that a checkpoint may have, fit an unsigned 64-bit sum.
+// A token with less than 2^-45 of the best token's probability weighs nothing. The weights of 2^20
+// - 1 tokens, the largest vocabulary that a checkpoint may have, fit into an unsigned 64-bit sum.
 #pragma once
 
 #include <bit>
@@ -18,12 +18,12 @@ namespace heddle::ops {
 inline constexpr int kWeightBits = 44;
 inline constexpr uint64_t kUnitWeight = uint64_t{1} << kWeightBits;  // weight of the best token
 
-// a * b, rounded before anything is added to it.
+// a * b, rounded to float; never contracted with an addition to a fused multiply-add.
 [[nodiscard]] HEDDLE_HOST_DEVICE inline float rounded_product(float a, float b) {
 #ifdef __CUDA_ARCH__
   return __fmul_rn(a, b);
 #else
-  return a * b;  // -ffp-contract=off keeps it apart
+  return a * b;  // -ffp-contract=off prevents a fused multiply-add
 #endif
 }
 
@@ -43,8 +43,8 @@ inline constexpr uint64_t kUnitWeight = uint64_t{1} << kWeightBits;  // weight o
 #endif
 }
 
-// exp(z) for z <= 0; that of -86 below. Relative error below 3e-7: well under what a softmax in
-// fp32 carries. Coefficients from Cephes' expf (Moshier).
+// exp(z) for z <= 0; below -86 the value at -86. Relative error below 3e-7, well below that of a
+// softmax in fp32. Coefficients from Cephes' expf (Moshier).
 [[nodiscard]] HEDDLE_HOST_DEVICE inline float exp_of_negative(float z) {
   constexpr float kLowest = -86.0f;
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
@@ -64,7 +64,8 @@ inline constexpr uint64_t kUnitWeight = uint64_t{1} << kWeightBits;  // weight o
   return float_of(bits_of(p) + ((bits_of(shifted) - kRoundBits) << 23));
 }
 
-// The exponential in units of 2^-44, to nearest, ties to even. Scaling by a power of two is exact.
+// Converts an exponential to units of 2^-44, rounded to nearest, ties to even. Scaling by a power
+// of two is exact.
 [[nodiscard]] HEDDLE_HOST_DEVICE inline uint64_t fixed_weight(float exponential) {
   const float scaled = rounded_product(exponential, static_cast<float>(kUnitWeight));
 #ifdef __CUDA_ARCH__
@@ -74,10 +75,10 @@ inline constexpr uint64_t kUnitWeight = uint64_t{1} << kWeightBits;  // weight o
 #endif
 }
 
-// The sum of at most 256 exponentials, each rounded as fixed_weight() does, without 64-bit lanes:
-// adding kCoarse leaves the multiple of 2^-21 in the last bits of the float, adding kFine to the
-// rest the multiple of 2^-44, from -2^22 to 2^22 of them. Rounding twice to nearest even is
-// rounding once, as the first multiple is an even number of the second.
+// Sums at most 256 exponentials, each rounded as by fixed_weight(), without 64-bit arithmetic.
+// Adding kCoarse leaves the nearest multiple of 2^-21 in the last bits of the float; adding kFine
+// to the rest leaves the multiple of 2^-44, from -2^22 to 2^22 of them. Rounding twice to nearest
+// even equals rounding once, because the first multiple is an even number of the second.
 struct ShortWeightSum {
   HEDDLE_HOST_DEVICE void add(float exponential) {
     constexpr float kCoarse = 6.0f;
@@ -99,8 +100,9 @@ struct ShortWeightSum {
     uint64_t high = coarse;
     int64_t low = static_cast<int32_t>(fine);
 #ifndef __CUDA_ARCH__
-    // Hides where the numbers come from. Without it g++ 13.3 at -O2 makes wrong sums of whole tiles
-    // (sample_rows_cpu.cpp); at -O1 or with -fno-tree-vrp it makes the right ones.
+    // Hides the origin of the numbers from the compiler. Without it g++ 13.3 at -O2 computes wrong
+    // sums of whole tiles (sample_rows_cpu.cpp); at -O1 or with -fno-tree-vrp it computes the right
+    // ones.
     asm volatile("" : "+r"(high), "+r"(low));
 #endif
     return (high << 23) + static_cast<uint64_t>(low);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// uniform_draw: a number in [0, 1) that depends on nothing but (seed, position, choice): not on the
-// rest of the batch, not on what was drawn before, not on how often a sequence was computed again.
+// uniform_draw: a number in [0, 1) that depends only on (seed, position, choice): not on the rest
+// of the batch, not on earlier draws, not on how often a sequence was computed again.
 //
 // The hash: three rounds of the SplitMix64 finaliser (Steele, Lea and Flood, "Fast Splittable
-// Pseudorandom Number Generators", OOPSLA 2014; constants by Stafford, variant 13), one input a
-// round, each added to the running value with the golden-ratio increment. The upper 53 bits make
-// the double. The values are part of the behaviour: the same seed gives the same text in every
+// Pseudorandom Number Generators", OOPSLA 2014; constants by Stafford, variant 13), one for each
+// input, which is added to the running value together with the golden-ratio increment. The upper 53
+// bits become the double. The values must never change: the same seed gives the same text in every
 // later version.
 #pragma once
 
@@ -36,8 +36,8 @@ namespace heddle::ops {
   return static_cast<double>(draw_hash(seed, position, choice) >> 11) * 0x1p-53;
 }
 
-// floor(uniform_draw * mass), exactly: the first token whose cumulated weight exceeds it is drawn.
-// Below `mass`, so that there always is one.
+// floor(uniform_draw * mass), exactly. The first token whose cumulative weight exceeds it is drawn.
+// It is below `mass`, so that there always is such a token.
 [[nodiscard]] HEDDLE_HOST_DEVICE inline uint64_t draw_target(uint64_t seed, int64_t position,
                                                              int32_t choice, uint64_t mass) {
   return high_product(draw_hash(seed, position, choice) & ~uint64_t{2047}, mass);

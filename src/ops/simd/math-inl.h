@@ -148,7 +148,7 @@ HWY_INLINE V Softplus(D d, V x) {
   namespace self = heddle::ops::simd::HWY_NAMESPACE;
   const V limit = hn::Set(d, 20.0f);
   const V e =
-      // The argument is bounded so that the result is finite also in lanes where x is used instead
+      // The argument is bounded so that the result is finite also in lanes where x is used instead.
       self::Exp(d, hn::Min(x, limit));
   const V soft = self::Log1pOfNonNegative(d, e);
   return hn::IfThenElse(hn::Le(x, limit), soft, x);  // NaN is not <= 20: it stays NaN
