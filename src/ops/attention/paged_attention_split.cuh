@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Split attention on the device (paged_attention_split.h): parameters of its two kernels, the plan
-// that the first computes and the second reads, and the launch of the second.
-// make_plan() is called by all threads of a block and is a prefix sum over the lengths of the
-// sequences' units. Every block computes the same plan: that is faster than another launch. It
-// reads two numbers per sequence. Used by paged_attention_split.cu and paged_attention_join.cu.
+// Device code of split attention (paged_attention_split.h): parameters of its two kernels, the plan
+// that the first kernel computes and the second reads, and the launch of the second. make_plan() is
+// called by all threads of a block and computes a prefix sum over the lengths of the sequences'
+// units. Every block computes the same plan, which is faster than a launch for it. It reads two
+// numbers per sequence. Used by paged_attention_split.cu and paged_attention_join.cu.
 #pragma once
 
 #include <cstdint>
@@ -19,23 +19,25 @@ namespace heddle::ops::split_attention {
 
 inline constexpr int kWarps = 4;
 inline constexpr int kThreads = kWarps * kWarp;
-inline constexpr int kColumns = 8;  // rows of the step that a block computes together
+inline constexpr int kColumns = 8;  // rows (token, query head) that a block computes together
 inline constexpr int kMostSequences = static_cast<int>(kSplitSequences);
 inline constexpr float kLog2E = 1.4426950408889634f;
 inline constexpr unsigned kAll = 0xffffffffu;
 
 static_assert(kSplitParts == int64_t{2} * kSplitBlocks * kColumns);
 
-// A step's plan: the length of a share, and where each sequence's units begin on the line.
+// A step's plan: the length of a share, and the tile at which each sequence's units begin on the
+// line.
 struct Plan {
   SplitShares shares;
-  int starts[kMostSequences + 1];  // the last entry is the length of the line
+  // First tile of each sequence; the last entry is the length of the line.
+  int starts[kMostSequences + 1];
 };
 
 static_assert(sizeof(Plan) <= kSplitPlanBytes);
 
-// A column's results over the tokens of one part: maximum and sum, in units of scores times log2 e,
-// and D weighted sums of values.
+// Results of the rows over the tokens of one part: the maximum and sum of the softmax, in units of
+// scores times log2 e, and D weighted sums of values.
 struct Parts {
   float* maxima;   // [kSplitParts]
   float* sums;     // [kSplitParts]
@@ -50,17 +52,18 @@ struct Params {
   CudaBf16* y;
   const float* sinks;  // attention sinks; null: none
   int64_t q_stride, y_stride;
-  int64_t page_stride, token_stride;  // strides of both pools
+  // Elements from page to page and from token to token, in both pools.
+  int64_t page_stride, token_stride;
   PageTable pages;
   DeviceBatch batch;
   int32_t num_sequences;
   int32_t num_rows;
   int32_t num_shares;     // upper bound of the shares
-  int32_t heads_on_line;  // heads on one line; one block per share and line
+  int32_t heads_on_line;  // kv heads that share a line; each share of a line has one block per head
   int32_t most_tokens;
   int32_t num_kv_heads, group;
-  int32_t window;  // attention window in tokens; 0: unlimited
-  float scale;     // factor of scores, times log2 e
+  int32_t window;  // tokens that a row attends to; 0: all
+  float scale;     // scale of the scores times log2 e
   float v_scale;
   Parts parts;
 };
@@ -86,14 +89,14 @@ __device__ inline int num_units_of(const Params& p, const SplitExtent& extent) {
   return chunks_of(p, extent.num_tokens) * (p.num_kv_heads / p.heads_on_line);
 }
 
-// A unit and its owner; `index` counts the units of a sequence on the line.
+// A unit and the sequence that it belongs to; `index` counts the units of a sequence on the line.
 struct Unit {
   int sequence, index;
   SplitExtent extent;
   SplitUnit span;
 };
 
-// `start`: where the sequence's first unit begins.
+// `start` is the tile at which the sequence's first unit begins.
 __device__ inline Unit unit_of(const SplitShares& shares, const SplitExtent& extent, int sequence,
                                int index, int start) {
   const int length = shares.unit_length(extent);
@@ -104,7 +107,7 @@ __device__ inline Unit unit_of(const SplitShares& shares, const SplitExtent& ext
       .span = {.start = start + index * length, .length = length, .num_tiles = extent.num_tiles()}};
 }
 
-// Every block computes the same plan.
+// Computes the plan of the step; every block computes the same one.
 __device__ inline void make_plan(const Params& p, Plan& plan, Scan& scan) {
   const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarp, lane = thread % kWarp;
   const int per_thread = (p.num_sequences + kThreads - 1) / kThreads;
@@ -144,7 +147,7 @@ __device__ inline void make_plan(const Params& p, Plan& plan, Scan& scan) {
   __syncthreads();
 }
 
-// Stores the plan for the kernel that joins the parts.
+// Stores the plan in the workspace for the kernel that joins the parts.
 __device__ inline void leave_plan(const Params& p, const Plan& plan) {
   if (threadIdx.x == 0) p.parts.plan->shares = plan.shares;
   for (int b = static_cast<int>(threadIdx.x); b < p.num_sequences; b += kThreads) {
@@ -152,8 +155,8 @@ __device__ inline void leave_plan(const Params& p, const Plan& plan) {
   }
 }
 
-// Factor of the summed values: v_scale divided by the sum of weights and sink, relative to the
-// larger exponent.
+// Factor of a row's summed values: v_scale divided by the sum of weights and sink, computed
+// relative to the larger exponent.
 __device__ inline float output_factor(const Params& p, int head, float maximum, float sum) {
   if (p.sinks == nullptr) return p.v_scale / sum;
   const float sink = p.sinks[head] * kLog2E;
@@ -162,8 +165,8 @@ __device__ inline float output_factor(const Params& p, int head, float maximum, 
   return share / fmaf(sum, share, exp2f(sink - top)) * p.v_scale;
 }
 
-// Launches the kernel that joins units spread over several shares; the kernel before has stored
-// their parts.
+// Launches the kernel that joins units with several parts; the previous kernel has stored the
+// parts.
 Status launch_join(CudaContext& context, const Params& params, int64_t head_dim);
 
 }  // namespace heddle::ops::split_attention

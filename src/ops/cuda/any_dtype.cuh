@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads and writes of single numbers of tensors whose dtype (f32, bf16, f16, e4m3) only the launch
-// knows.
-// Each thread calls for itself. The branch on the dtype is the same for all threads; load_numbers()
-// takes it once for kCount loads, so that they are in flight together.
-// Taken by kernels that would otherwise be compiled for every pair of dtypes; those of one dtype
-// are templates (with_scalar() in numbers.cuh) or move octets (rows.cuh).
+// load_number(), load_numbers() and store_number() read and write single numbers of tensors whose
+// dtype (f32, bf16, f16, e4m3) is known only at launch. Each thread calls them for itself. The
+// branch on the dtype is the same for all threads; load_numbers() takes it once for kCount loads,
+// so that they are in flight together. Used by kernels that would otherwise be compiled for every
+// pair of dtypes. Kernels for one dtype are templates (with_scalar() in numbers.cuh) or move octets
+// (rows.cuh).
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace heddle::ops {
 
-// Number `index` of f32, bf16, f16 or e4m3 numbers.
+// Returns element `index` of an array of f32, bf16, f16 or e4m3 numbers.
 __device__ inline float load_number(const void* data, DType dtype, int64_t index) {
   switch (dtype) {
     case DType::kF32:
@@ -38,8 +38,8 @@ __device__ inline void load_numbers_as(const void* data, const IndexOf& index_of
   }
 }
 
-// to[i] = number index_of(i), or 0 where that is negative. The branch is taken once, so that the
-// loads are all under way before the first is waited for.
+// to[i] = element index_of(i) of the array, or 0 if index_of(i) is negative. The branch on the
+// dtype is taken once, so that all loads are in flight before the first result is used.
 template <int kCount, typename IndexOf>
 __device__ inline void load_numbers(const void* data, DType dtype, const IndexOf& index_of,
                                     float (&to)[kCount]) {
@@ -55,7 +55,7 @@ __device__ inline void load_numbers(const void* data, DType dtype, const IndexOf
   }
 }
 
-// Rounds to nearest, ties to even.
+// Stores a number as f32, bf16, f16 or e4m3, rounded to nearest, ties to even.
 __device__ inline void store_number(void* data, DType dtype, int64_t index, float value) {
   switch (dtype) {
     case DType::kF32:

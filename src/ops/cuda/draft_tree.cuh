@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows that are nodes of a tree of drafts (ForwardContext::tree_starts), on the device.
-// A node's position is start + popcount(mask) - 1; its n-th ancestor lies at the mask's n-th set
-// bit.
-// Each thread calls for itself. Bytes: a mask a row, a start a sequence; place() takes a step for
-// each position between the tree's start and the token, at most 63. In a step without trees nothing
-// is read, and a token's place is its position.
+// Device code for rows that are nodes of a draft tree (ForwardContext::tree_starts). A node's
+// position is start + popcount(mask) - 1; its n-th ancestor is stored at the mask's n-th set bit.
+// Each thread calls these functions for itself. Bytes: a mask a row, a start a sequence. place()
+// takes one step for each position between the tree's start and the token, at most 63. In a step
+// without trees nothing is read, and a token's index in the pages is its position.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +12,10 @@
 
 namespace heddle::ops {
 
-// The nodes of its sequence's tree that a row attends to.
+// The tree nodes that a row attends to.
 struct TreeNode {
-  int64_t start = kNoTree;  // place where the tree begins
-  uint64_t mask = 0;        // 0: the row is no node
+  int64_t start = kNoTree;  // index in the sequence's pages at which the tree begins
+  uint64_t mask = 0;        // nodes that the row attends to; 0: the row is not a node
 
   __device__ TreeNode(const DeviceBatch& batch, int64_t b, int64_t row) {
     if (batch.tree_masks == nullptr) return;
@@ -24,12 +23,12 @@ struct TreeNode {
     if (mask != 0) start = batch.tree_starts[b];
   }
 
-  // Like ForwardContext::position(), for a row whose index in the pages is `place`.
+  // As ForwardContext::position(), for a row whose index in the pages is `place`.
   [[nodiscard]] __device__ int64_t position(int64_t place) const {
     return mask == 0 ? place : start + __popcll(mask) - 1;
   }
 
-  // The index in the pages of the token that this row sees at `position`.
+  // The index in the pages of the token that this row attends to at `position`.
   [[nodiscard]] __device__ int64_t place(int64_t position) const {
     if (position < start) return position;
     uint64_t left = mask;
@@ -38,14 +37,14 @@ struct TreeNode {
   }
 };
 
-// Like ForwardContext::num_chain_rows(), for a sequence with `num_rows` rows.
+// As ForwardContext::num_chain_rows(), for a sequence with `num_rows` rows.
 inline __device__ int64_t num_chain_rows(const DeviceBatch& batch, int64_t b, int64_t num_rows) {
   if (batch.tree_starts == nullptr || batch.tree_starts[b] == kNoTree) return num_rows;
   const int64_t before = batch.tree_starts[b] - batch.context_lens[b];
   return before > 0 ? before : 0;
 }
 
-// Like ForwardContext::parent_row(), for row `t` of the sequence.
+// As ForwardContext::parent_row(), for row `t` of the sequence.
 inline __device__ int64_t parent_row(const DeviceBatch& batch, int64_t b, int64_t t) {
   const uint64_t mask =
       batch.tree_masks == nullptr ? 0 : batch.tree_masks[batch.query_start[b] + t];

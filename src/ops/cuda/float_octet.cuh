@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Activations as pairs of 8-bit floats, for products with weights of 8-bit floats: E4M3 is
-// multiplied without a conversion of the weights.
+// FloatOctet: eight activations as pairs of 8-bit floats, for products with weights of 8-bit
+// floats. E4M3 weights are then multiplied without being converted.
 //
-// Of some neighbouring numbers in bf16, the octets of kLanes lanes, the largest magnitude becomes
-// one from 2^7 to 2^8, and the others keep the same factor. A number is the sum of two: itself,
-// rounded to E4M3, and the rest. Of the eight bits of bf16 each takes four, so that the sum is
-// exact down to 2^-9 of the largest number, and below that at most 2^-17 of it off.
+// The neighbouring bf16 numbers in the octets of kLanes lanes share a factor that brings the
+// largest magnitude to between 2^7 and 2^8. Each number is stored as the sum of two E4M3 numbers:
+// itself rounded to E4M3, and the rest. Each of the two holds four of the eight mantissa bits of
+// bf16, so that the sum is exact for numbers down to 2^-9 of the largest, and below that off by at
+// most 2^-17 of the largest.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +17,12 @@
 
 namespace heddle::ops {
 
-// An octet of numbers: x = factor * (high + low), bytes in the order of their columns.
+// Eight numbers x = factor * (high + low), as bytes in the order of their columns.
 struct FloatOctet {
   uint2 high, low;
   float factor;  // shared by kLanes neighbouring lanes; NaN if one of their numbers is not finite
 
-  // All lanes of a warp call it.
+  // All lanes of a warp must call it.
   template <int kLanes>
   static __device__ FloatOctet of(const uint4& octet) {
     const uint32_t words[4] = {octet.x, octet.y, octet.z, octet.w};

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Activations as integers, for products with integer codes of weights: bytes are multiplied and
-// added without a conversion of the codes, and exactly.
+// IntegerOctet: eight activations as integers, for products with integer codes of weights. Bytes
+// are multiplied and added exactly, and codes are not converted.
 //
-// Of 64 or 128 neighbouring numbers in bf16, the octets of 8 or 16 lanes, the largest magnitude
-// becomes one from 2^14 to 2^15, and the others keep the same factor: rounded to an integer they
-// are at most 2^-15 of the largest off, and those down to 2^-7 of it keep all bits of bf16. An
-// integer is 256 times a high byte and a low one, both signed.
+// The 64 or 128 neighbouring bf16 numbers in the octets of 8 or 16 lanes share a factor that brings
+// the largest magnitude to between 2^14 and 2^15; then they are rounded to integers. The error is
+// at most 2^-15 of the largest number, and numbers down to 2^-7 of the largest keep all bits of
+// bf16. An integer is stored as 256 times a high byte plus a low byte, both signed.
 #pragma once
 
 #include <cstdint>
@@ -14,27 +14,27 @@
 
 namespace heddle::ops {
 
-// A byte of each of four words.
+// Returns byte number `byte` of each of four words, as one word.
 __device__ inline uint32_t gather_bytes(const uint32_t* words, uint32_t byte) {
   const uint32_t selector = 0x0040u + 0x0011u * byte;
   return __byte_perm(__byte_perm(words[0], words[1], selector),
                      __byte_perm(words[2], words[3], selector), 0x5410);
 }
 
-// The products of four unsigned and four signed bytes, added to `sum`.
+// Adds the products of four unsigned and four signed bytes to `sum`.
 __device__ inline int32_t add_byte_products(uint32_t codes, uint32_t bytes, int32_t sum) {
   int32_t result;
   asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(result) : "r"(codes), "r"(bytes), "r"(sum));
   return result;
 }
 
-// An octet of numbers: x = factor * (256 * high + low), bytes in the order of their columns.
+// Eight numbers x = factor * (256 * high + low), as bytes in the order of their columns.
 struct IntegerOctet {
   uint2 high, low;
   float factor;  // shared by kLanes neighbouring lanes; NaN if one of their numbers is not finite
   int32_t sum;   // sum of the octet's integers
 
-  // All lanes of a warp call it.
+  // All lanes of a warp must call it.
   template <int kLanes>
   static __device__ IntegerOctet of(const uint4& octet) {
     constexpr uint32_t kAll = ~0u;
@@ -51,10 +51,12 @@ struct IntegerOctet {
     constexpr uint32_t kLeast = 15;  // smallest exponent for which the factor is a normal number
     const uint32_t exponent = max(largest >> 7, kLeast);
     const float to_integer = __uint_as_float((kBias + 14 + kBias - exponent) << kMantissaBits);
-    constexpr float kOnes = 0x1.8p23f;  // the last mantissa bit of floats near it is worth 1
-    constexpr int32_t kMost = 32639;    // the largest sum of two such bytes; 32,640 becomes it
+    constexpr float kOnes = 0x1.8p23f;  // floats near it have a last mantissa bit that is worth 1
+    // Largest integer that two such bytes can hold; 32,640 is reduced to it.
+    constexpr int32_t kMost = 32639;
     uint32_t integers[kOctet];
-    uint32_t raised[kOctet];  // for the high byte, where the low one is negative
+    // The integers, raised by one high byte where the low byte is negative.
+    uint32_t raised[kOctet];
 #pragma unroll
     for (int i = 0; i < kOctet; ++i) {
       const uint32_t word = words[i / 2];

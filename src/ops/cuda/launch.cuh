@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// launch(): a kernel on the stream of a context, in an NVTX range of its name; grids, clusters and
-// shared memory. wait_for_inputs(): what every kernel calls before it reads what others have
-// written (programmatic dependent launch). fetch_ahead(): a prefetch into the second-level cache.
-// launch() is called by the host thread that enqueues the step, the others by each thread of a
-// kernel.
+// launch(): launches a kernel on the CUDA stream of a context, in an NVTX range of its name; with
+// grids, clusters and shared memory. wait_for_inputs(): every kernel calls it before it reads what
+// other kernels have written (programmatic dependent launch). fetch_ahead(): prefetches into the
+// second-level cache. The host thread that enqueues the step calls launch(); each thread of a
+// kernel calls the others.
 #pragma once
 
 #include <nvtx3/nvToolsExt.h>
@@ -14,13 +14,14 @@
 
 namespace heddle::ops {
 
-// From compute capability 9.0 on a kernel's blocks start while the kernel before it in the stream
-// still runs (programmatic dependent launch, CUDA C++ Programming Guide). Here they wait until that
-// one is complete. Code ahead of the wait may read weights, and output of kernels before the one
-// before it: those are complete then, because kernels let others start after their own wait. Two do
-// otherwise: the second product of few experts reads which these are, which the first one has
-// written and fenced before it lets the next start; and rotate_append lets attention start before
-// it waits itself, which ahead of its wait reads only what bring_batch wrote: an embedding, a norm
+// Waits until the previous kernel in the CUDA stream is complete. From compute capability 9.0 on, a
+// kernel's blocks start while the previous kernel still runs (programmatic dependent launch, CUDA
+// C++ Programming Guide). Before this wait, code may read weights, and what kernels before the
+// previous one wrote: those are complete, because kernels let the next one start only after their
+// own wait. There are two exceptions. The first product of few experts writes and fences the choice
+// of experts before it lets the second product start, which reads the choice before its wait.
+// rotate_append lets attention start before its own wait; before its wait, attention reads only
+// what bring_batch wrote, and an embedding, a norm and a product run between the two.
 // and a product lie between.
 __device__ inline void await_kernel_before() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -28,15 +29,15 @@ __device__ inline void await_kernel_before() {
 #endif
 }
 
-// The blocks of the next kernel may start when all blocks of this one have called it.
+// Lets the next kernel's blocks start once all blocks of this one have called it.
 __device__ inline void let_next_kernel_start() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
 
-// Asks for kBytes at an address aligned to 16 bytes in the second-level cache, ahead of a read.
-// Nothing happens before compute capability 9.0.
+// Prefetches kBytes at a 16-byte aligned address into the second-level cache. Does nothing before
+// compute capability 9.0.
 template <int kBytes>
 __device__ inline void fetch_ahead(const void* from) {
   static_assert(kBytes % 16 == 0);
@@ -45,17 +46,17 @@ __device__ inline void fetch_ahead(const void* from) {
 #endif
 }
 
-// Every kernel calls it before it reads what other kernels may have written, or both of its parts.
-// A test wants the part that waits: a kernel without it would end early, and the next one would no
-// longer wait for the kernel before it.
+// Every kernel calls this function, or its two parts separately, before it reads what other kernels
+// may have written. A test checks that each kernel has the part that waits: a kernel without it
+// could end early, and the next kernel would then no longer wait for the previous one.
 __device__ inline void wait_for_inputs() {
   await_kernel_before();
   let_next_kernel_start();
 }
 
-// The kernel takes one `const __grid_constant__ Params`. A grid without blocks launches nothing.
-// `cluster`: neighbouring blocks of x that run together, from compute capability 9.0 on.
-// Error: kDeviceLost, naming the kernel.
+// Launches a kernel with one parameter of type `const __grid_constant__ Params`. A grid without
+// blocks launches nothing. `cluster` is the number of blocks neighbouring in x that run together,
+// from compute capability 9.0 on. Error: kDeviceLost, naming the kernel.
 template <typename Params>
 Status launch(CudaContext& context, const char* name, void (*kernel)(Params), dim3 grid, dim3 block,
               const Params& params, size_t shared_bytes = 0, unsigned cluster = 1) {
@@ -84,7 +85,7 @@ Status launch(CudaContext& context, const char* name, void (*kernel)(Params), di
   return device::cuda_status(error, name);
 }
 
-// Lets the kernel have more shared memory than the 48 KiB that every kernel may.
+// Allows a kernel more dynamic shared memory than the 48 KiB that every kernel may use.
 template <typename Kernel>
 Status allow_shared(Kernel kernel, size_t num_bytes) {
   return device::cuda_status(
@@ -93,16 +94,17 @@ Status allow_shared(Kernel kernel, size_t num_bytes) {
       "cudaFuncSetAttribute");
 }
 
-// For a kernel with many loads in flight, of which `blocks` of `shared_bytes` run on a processor:
-// its loads take room in the first-level cache, which kernels before it may have left to shared
-// memory. Measured: the first product of 16 tokens' experts behind a kernel with 132 KB took 213 us
-// on an H200, 159 like this. Where the blocks need more of it than a quarter, nothing is asked for.
+// For a kernel with many loads in flight, of which `blocks` blocks with `shared_bytes` each run on
+// a multiprocessor. Loads in flight need room in the first-level cache, which an earlier kernel may
+// have configured as shared memory; this requests a smaller shared memory. Measured on an H200: the
+// first product of 16 tokens' experts after a kernel with 132 KB took 213 us without it and 159
+// with it. If the blocks need more than a quarter of the memory, nothing is requested.
 template <typename Kernel>
 Status prefer_cache(const CudaContext& context, Kernel kernel, int64_t blocks,
                     int64_t shared_bytes) {
   constexpr int kPercentShared = 25;
   const int64_t quarter = context.gpu.properties().shared_bytes * kPercentShared / 100;
-  // 2 KiB for static and reserved memory.
+  // Each block also has up to 2 KiB of static and reserved shared memory.
   const bool fits = blocks * (shared_bytes + 2048) <= quarter;
   return device::cuda_status(
       cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
@@ -110,7 +112,8 @@ Status prefer_cache(const CudaContext& context, Kernel kernel, int64_t blocks,
       "cudaFuncSetAttribute");
 }
 
-// The largest grid of dimension x is 2^31 - 1 blocks; kernels walk rows with a stride of the grid.
+// A grid may have at most 2^31 - 1 blocks in x; kernels loop over rows with the grid's size as
+// stride.
 [[nodiscard]] inline dim3 grid_of(int64_t blocks) {
   constexpr int64_t kMost = (int64_t{1} << 31) - 1;
   return dim3(static_cast<unsigned>(blocks < kMost ? blocks : kMost));

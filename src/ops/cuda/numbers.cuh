@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // CUDA types of the floating dtypes, and conversions that round to nearest, ties to even. Kernels
 // read numbers as fp32 and round results once.
-// Each thread calls these for itself. quick_silu() needs two special functions instead of an expf()
-// and a division, for results that are rounded to 16 bits.
-// with_scalar(): host code that selects the kernel compiled for a tensor's dtype.
+// Each thread calls these functions for itself. quick_silu() needs two special function
+// instructions instead of an expf() and a division, for results that are rounded to 16 bits.
+// with_scalar() is host code that selects the kernel compiled for a tensor's dtype.
 #pragma once
 
 #include <cstdint>
@@ -62,7 +62,7 @@ __device__ inline CudaE4M3 rounded<CudaE4M3>(float value) {
   return CudaE4M3(value);  // saturates at +-448
 }
 
-// The number that `value` becomes when it is stored as f32, bf16 or f16.
+// Rounds `value` to f32, bf16 or f16 and returns the result as fp32.
 __device__ inline float rounded_as(DType dtype, float value) {
   switch (dtype) {
     case DType::kBf16:

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of a quantised weight (quant/packed_rows.h) as kernels read them: eight neighbouring numbers
-// at a time, exactly those that quant::dequantise_row() gives; and row_products() of them. The
-// difference of code and zero point is exact, its product with the scale is rounded once, to fp32.
+// Rows of a quantised weight (quant/packed_rows.h) on the device: kernels read eight neighbouring
+// numbers at a time, exactly those that quant::dequantise_row() computes; and row_products() of
+// such rows. The difference of code and zero point is exact; its product with the scale is rounded
+// once, to fp32.
 //
-// Eight codes are one load of 8 bytes, whatever K, because a row of codes is padded to whole lines.
+// Eight codes are one load of 8 bytes, for any K, because rows of codes are padded to whole lines.
 // Their scale is read again for each octet, from the first-level cache. Some 3 instructions a
-// number: one permutation and one subtraction make a float of an integer code, one conversion and a
-// half of two floats make two of E4M3 or E2M1, and one multiplication scales it.
+// number: one permutation and one subtraction turn an integer code into a float; one conversion
+// turns two E4M3 or E2M1 codes into two halves, and one more each into floats; and one
+// multiplication scales it.
 #pragma once
 
 #include <bit>
@@ -21,19 +23,20 @@ namespace heddle::ops {
 struct PackedSource {
   const uint8_t* codes = nullptr;
   const uint8_t* scales = nullptr;
-  const uint8_t* zeros = nullptr;        // null: constant_zero
-  const int32_t* group_index = nullptr;  // group of each column; null: consecutive groups
-  int64_t code_bytes = 0;                // bytes of a row's codes
-  int64_t scale_bytes = 0;               // bytes of a row of scales
+  const uint8_t* zeros = nullptr;  // null: every zero point is constant_zero
+  // Group of each column; null: groups are runs of neighbouring columns.
+  const int32_t* group_index = nullptr;
+  int64_t code_bytes = 0;   // bytes of a row's codes
+  int64_t scale_bytes = 0;  // bytes from one row of scales to the next
   int32_t num_groups = 0;
   int32_t group_size = 1;
-  int32_t group_shift = -1;  // group_size is 2 to it; negative: no power of two
+  int32_t group_shift = -1;  // log2 of group_size; negative: group_size is not a power of two
   int32_t rows_per_scale = 1;
   int32_t first_scale_rows = 0;
   float constant_zero = 0;
   quant::Code code = quant::Code::kU8;
   quant::ScaleType scale_type = quant::ScaleType::kF32;
-  bool octets_share = false;  // whether the columns of an octet are of one group
+  bool octets_share = false;  // true: the eight columns of an octet always share a group
 
   static PackedSource of(const quant::PackedRows& rows) {
     const quant::RowFormat& format = rows.format;
@@ -58,12 +61,12 @@ struct PackedSource {
                 consecutive && (format.num_groups() == 1 || format.group_size % kOctet == 0)};
   }
 
-  // The group of column k, where groups are consecutive.
+  // The group of column k, for weights whose groups are runs of neighbouring columns.
   [[nodiscard]] __device__ int32_t group_of(int32_t k) const {
     return num_groups == 1 ? 0 : group_shift >= 0 ? k >> group_shift : k / group_size;
   }
 
-  // The scale of a group, of a row of scales.
+  // The scale of a group in a row of scales.
   [[nodiscard]] __device__ float scale_of(int32_t scale_row, int32_t group) const {
     const uint8_t* row = scales + scale_row * scale_bytes;
     switch (scale_type) {
@@ -88,7 +91,8 @@ struct PackedSource {
     return __half2float(__half(__nv_cvt_fp8_to_halfraw(code, __NV_E4M3)));
   }
 
-  // The scale whose bits are the last ones of `stored`; not of those with a factor.
+  // The scale that the low bits of `stored` represent; not for formats whose scales have a further
+  // factor.
   [[nodiscard]] static __device__ float scale_of(quant::ScaleType type, uint32_t stored) {
     switch (type) {
       case quant::ScaleType::kF32:
@@ -105,11 +109,13 @@ struct PackedSource {
   }
 };
 
-// Codes of four columns, a byte each, as numbers less `zero`, which is 0 for floats.
+// Converts the codes of four columns, a byte each, to numbers minus `zero`, which is 0 for float
+// codes.
 template <quant::Code kCode>
 __device__ inline void widen_codes(uint32_t bytes, float zero, float* values) {
   if constexpr (kCode == quant::Code::kU4 || kCode == quant::Code::kU8) {
-    constexpr uint32_t kBase = 0x4b000000;  // 2^23, whose last bits count ones
+    // Bits of 2^23, a float whose last mantissa bit is worth 1.
+    constexpr uint32_t kBase = 0x4b000000;
     const float base = __uint_as_float(kBase) + zero;
     values[0] = __uint_as_float(__byte_perm(bytes, kBase, 0x7440)) - base;
     values[1] = __uint_as_float(__byte_perm(bytes, kBase, 0x7441)) - base;
@@ -119,11 +125,12 @@ __device__ inline void widen_codes(uint32_t bytes, float zero, float* values) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       __half2 pair;
-      if constexpr (kCode == quant::Code::kE2M1) {  // a sign, two bits of an exponent with bias 1
+      // One sign bit and two exponent bits with bias 1.
+      if constexpr (kCode == quant::Code::kE2M1) {
         const uint32_t spread = __byte_perm(bytes, 0, i == 0 ? 0x1404 : 0x3424);
         const uint32_t bits = ((spread << 1) & 0x0e000e00u) | ((spread << 4) & 0x80008000u);
         memcpy(&pair, &bits, sizeof(pair));
-        pair = __hmul2(pair, __float2half2_rn(16384.0f));  // 2^14, the exponent's bias is 15 there
+        pair = __hmul2(pair, __float2half2_rn(16384.0f));  // 2^14: fp16 has an exponent bias of 15
       } else {
         const auto two = static_cast<__nv_fp8x2_storage_t>(bytes >> (16 * i));
         pair = __half2(__nv_cvt_fp8x2_to_halfraw2(two, __NV_E4M3));
@@ -135,8 +142,8 @@ __device__ inline void widen_codes(uint32_t bytes, float zero, float* values) {
   }
 }
 
-// Scales and zero points are found by the number of their row, which takes half the registers of
-// addresses. Rows that have zero points share no scales.
+// One row of a weight. Scales and zero points are addressed by the index of their row, which takes
+// half as many registers as pointers. Weights with zero points must not share scales among rows.
 template <bool kFourBits>
 struct PackedRow {
   const PackedSource* source;
@@ -161,7 +168,7 @@ struct PackedRow {
     }
   }
 
-  // The numbers of an octet of codes at column k, where its columns are of one group.
+  // The eight numbers whose codes begin at column k, if these columns share a group.
   __device__ void widen(const uint2& octet, int32_t k, float (&values)[kOctet]) const {
     const int32_t group = source->group_of(k);
     const float scale = source->scale_of(scale_row, group);
@@ -172,7 +179,7 @@ struct PackedRow {
     for (int i = 0; i < kOctet; ++i) values[i] = __fmul_rn(values[i], scale);
   }
 
-  // The same for any order of groups; the row has `count` more columns.
+  // As widen(), for columns in any groups; the row has `count` more columns.
   __device__ void widen_each(const uint2& octet, int32_t k, int32_t count,
                              float (&values)[kOctet]) const {
     widen_codes(octet.x, 0, values);
@@ -206,8 +213,8 @@ struct PackedRow {
   }
 };
 
-// A weight [N, K] or [E, N, K] as kernels of row products take it: row n of an expert, or of the
-// one weight there is.
+// A weight [N, K] or [E, N, K] as the kernels of row products use it: returns row n of an expert,
+// or of the only weight.
 template <bool kFourBits>
 struct PackedWeightRows {
   PackedSource source;
@@ -218,7 +225,7 @@ struct PackedWeightRows {
   }
 };
 
-// Calls body(PackedWeightRows) with the width of the codes.
+// Calls body(PackedWeightRows) with the type for the width of the codes.
 template <typename Body>
 auto with_packed_rows(const quant::PackedRows& rows, int64_t rows_of_expert, const Body& body) {
   const PackedSource source = PackedSource::of(rows);
@@ -226,12 +233,12 @@ auto with_packed_rows(const quant::PackedRows& rows, int64_t rows_of_expert, con
   return body(PackedWeightRows<false>{source, rows_of_expert});
 }
 
-// A row of x with a dtype known at run time.
+// A row of x, with a dtype known only at launch.
 struct AnyRow {
   const void* data;
   DType dtype;
 
-  // Columns k .. k + 7, of which the row has `count`; the others are 0.
+  // Loads columns k to k + 7; the row has `count` more columns, and the others are set to 0.
   __device__ void load(int32_t k, int32_t count, bool aligned, float (&values)[kOctet]) const {
     switch (dtype) {
       case DType::kBf16:
@@ -255,7 +262,7 @@ struct AnyRow {
   }
 };
 
-// The x of such rows.
+// The rows of x, with a dtype known only at launch.
 struct AnyRows {
   const void* data = nullptr;
   int64_t stride = 0;
@@ -267,9 +274,9 @@ struct AnyRows {
   }
 };
 
-// Same sums in the same order as for plain rows. A column's octet is converted when it is
-// multiplied. With one row of x, the codes of several octets are loaded together. Rows of codes are
-// padded with zeros, as x is.
+// Computes the same sums in the same order as for plain rows. An octet of codes is dequantised when
+// it is multiplied. With one row of x, the codes of several octets are loaded together. Rows of
+// codes are padded with zeros, as x is.
 template <bool kFourBits, int kRows, int kColumns>
 __device__ inline void row_products(const AnyRow (&x)[kRows],
                                     const PackedRow<kFourBits> (&weight)[kColumns], bool aligned,
@@ -316,7 +323,7 @@ __device__ inline void row_products(const AnyRow (&x)[kRows],
       }
     }
   }
-  // Zeros after the last column of plain rows turn a sum of -0 into 0.
+  // With plain rows, the zeros after the last column turn a sum of -0 into 0; this does the same.
   const bool ends_here =
       width % kOctet != 0 && width / kOctet % kWarp == static_cast<int32_t>(threadIdx.x % kWarp);
   const float last = ends_here ? 0.0f : -0.0f;

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the tokens of a sequence lie in a pool of pages: token t in row t % page_size of page
-// pages[sequence * stride + t / page_size].
-// Each thread calls for itself. Bytes: 4 a look-up, from the cache.
-// Taken by all attention kernels; page_table_of() picks the table of the main or of the window
-// pages.
+// PageTable: finds the tokens of a sequence in a pool of pages. Token t is row t % page_size of
+// page pages[sequence * stride + t / page_size]. Each thread calls it for itself. Bytes: 4 a
+// look-up, from the cache. Used by all attention kernels; page_table_of() selects the layer's
+// table: the one for all tokens or one for a sliding window.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +16,13 @@ struct PageTable {
   int64_t stride;
   int64_t page_size;
 
-  // The page of a token, and the token's place in it is token % page_size.
+  // The page that contains a token; the token's row in the page is token % page_size.
   [[nodiscard]] __device__ int64_t page_of(int64_t sequence, int64_t token) const {
     return pages[sequence * stride + token / page_size];
   }
 };
 
-// A page table of a batch (KvLayer::table), in memory of the device.
+// The table of a batch with index `table` (KvLayer::table), in device memory.
 [[nodiscard]] inline PageTable page_table_of(const ForwardContext& forward, size_t table) {
   const DeviceBatch& batch = forward.batch;
   return {.pages = batch.page_tables[table],
@@ -31,7 +30,7 @@ struct PageTable {
           .page_size = forward.page_size};
 }
 
-// As ForwardContext::first_stored(), of each sequence.
+// ForwardContext::first_stored() of all sequences, in device memory.
 [[nodiscard]] inline const int32_t* first_stored_of(const ForwardContext& forward, size_t table) {
   const DeviceBatch& batch = forward.batch;
   return table == 0 ? batch.kv_lens : batch.context_lens;

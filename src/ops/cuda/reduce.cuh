@@ -25,8 +25,8 @@ __device__ inline float warp_max(float value) {
   return value;
 }
 
-// Every thread gets the sum over a block of whole warps, at most 1024 threads, that all call it.
-// `scratch`: 32 floats of shared memory, free for the next use when the call returns.
+// Every thread gets the sum over a block of whole warps, at most 1024 threads; all of them must
+// call it. `scratch` is 32 floats of shared memory, which may be reused when the call returns.
 __device__ inline float block_sum(float value, float* scratch) {
   value = warp_sum(value);
   const unsigned warp = threadIdx.x / kWarp;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// row_products(): the one order of sums in which CUDA multiplies rows of x by rows of weights,
-// wherever a row's bits may depend on neither the number of rows nor their neighbours: a warp adds
-// up x[r] . weight[c] for a few rows and columns at once; lane l owns the elements k with
-// k / 8 % 32 = l and adds their products in ascending k by fused multiply-adds, and warp_sum()
-// joins the lanes. So an element's sum depends on K alone: not on the tile it is computed in, nor
-// on alignment, nor on the form that holds the same numbers.
+// row_products(): the order of sums in which CUDA kernels multiply rows of x by rows of weights
+// wherever a row's bits must not depend on the other rows or on their number. A warp sums x[r] .
+// weight[c] for a few rows and columns at once: lane l adds the products of the elements k with k /
+// 8 % 32 = l in ascending order by fused multiply-adds, and warp_sum() joins the lanes. An
+// element's sum therefore depends on K alone: not on the tile that it is computed in, the
+// alignment, or the format in which the same numbers are stored.
 #pragma once
 
 #include "ops/cuda/reduce.cuh"
@@ -12,8 +12,8 @@
 
 namespace heddle::ops {
 
-// A plain matrix [N, K], or [E, N, K], as kernels of row products take x and weights;
-// packed_rows.cuh has others.
+// A plain matrix [N, K] or [E, N, K]: x or weights as the kernels of row products use them.
+// packed_rows.cuh has quantised ones.
 template <typename Scalar>
 struct PlainRows {
   const Scalar* data = nullptr;
@@ -25,7 +25,7 @@ struct PlainRows {
   }
 };
 
-// Calls body(PlainRows) with the type of the dtype.
+// Calls body(PlainRows) with the type that corresponds to the dtype.
 template <typename Body>
 auto with_plain_rows(const TensorView& matrix, int64_t stride, int64_t expert_stride,
                      const Body& body) {
@@ -35,10 +35,10 @@ auto with_plain_rows(const TensorView& matrix, int64_t stride, int64_t expert_st
   });
 }
 
-// Every lane gets all sums. All pointers are valid: a tile at the edge repeats a row and drops the
-// sum, because a branch for each row would hold back the loads behind it. `aligned`: all rows begin
-// on 16 bytes. Flops: 2 * K a sum, after a conversion of every 16-bit number loaded; a tile of 4 x
-// 4 does 128 multiply-adds for 8 loads of 16 bytes.
+// Every lane gets all sums. All pointers must be valid: a tile at the edge repeats a row and
+// discards its sum, because a branch for each row would delay the loads after it. `aligned` means
+// that all rows are 16-byte aligned. Flops: 2 * K a sum, after a conversion of every 16-bit number
+// loaded; a tile of 4 x 4 does 128 multiply-adds for 8 loads of 16 bytes.
 template <typename X, typename Weight, int kRows, int kColumns>
 __device__ inline void row_products(const X* const (&x)[kRows],
                                     const Weight* const (&weight)[kColumns], bool aligned,
@@ -72,7 +72,7 @@ __device__ inline void row_products(const X* const (&x)[kRows],
       add(from_x, w);
     }
   }
-  for (; k < K; k += kStep) {  // the end of the rows, or rows that are not aligned
+  for (; k < K; k += kStep) {  // the ends of the rows, or all of rows that are not aligned
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) load_elements(weight[c] + k, K - k, w[c]);
 #pragma unroll

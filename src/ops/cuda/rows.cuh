@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of floating tensors of any dtype, eight neighbouring elements (an octet) at a time: 16-byte
-// loads and stores where the rows begin on 16 bytes, single elements elsewhere and at the end of a
-// row.
-// A thread owns an octet: 16 bytes of a 16-bit dtype, 32 of fp32, in eight fp32 registers.
-// SourceRows and TargetRows branch on the dtype at run time, for kernels that only move elements;
-// load_octet() and store_octet() are templates.
+// Reads and writes rows of floating-point tensors eight neighbouring elements (an octet) at a time:
+// 16-byte loads and stores if the rows are 16-byte aligned, single elements otherwise and at the
+// end of a row. A thread processes an octet: 16 bytes of a 16-bit dtype or 32 of fp32, in eight
+// fp32 registers. SourceRows and TargetRows branch on the dtype at run time, for kernels that only
+// move elements; load_octet() and store_octet() are templates.
 #pragma once
 
 #include <cstring>
@@ -16,13 +15,13 @@ namespace heddle::ops {
 
 inline constexpr int kOctet = 8;
 
-// Whether every row begins on a boundary of 16 bytes.
+// Whether every row is 16-byte aligned.
 inline bool rows_are_aligned(const TensorView& x) {
   const bool first = reinterpret_cast<uintptr_t>(x.data) % 16 == 0;
   return first && (x.shape[0] <= 1 || bytes_of(x.dtype, x.row_stride) % 16 == 0);
 }
 
-// The two numbers of a word, the lower half first.
+// The two numbers in a word; the first one is in the lower half.
 __device__ inline float2 unpacked(uint32_t word, ScalarTag<CudaBf16>) {
   return make_float2(__uint_as_float(word << 16), __uint_as_float(word & 0xffff0000u));
 }
@@ -47,7 +46,7 @@ __device__ inline uint32_t packed(float low, float high, ScalarTag<CudaF16>) {
   return word;
 }
 
-// Eight elements from an address of whole 16 bytes.
+// Loads eight elements from a 16-byte aligned address.
 template <typename Scalar>
 __device__ inline void load_octet(const Scalar* from, float (&values)[kOctet]) {
   if constexpr (sizeof(Scalar) == 4) {
@@ -66,7 +65,7 @@ __device__ inline void load_octet(const Scalar* from, float (&values)[kOctet]) {
   }
 }
 
-// The first `count` elements one by one, zeros after them.
+// Loads the first `count` elements one by one and sets the others to zero.
 template <typename Scalar>
 __device__ inline void load_elements(const Scalar* from, int64_t count, float (&values)[kOctet]) {
 #pragma unroll
@@ -94,8 +93,8 @@ __device__ inline void store_elements(const float (&values)[kOctet], int64_t cou
   }
 }
 
-// A tensor [T, N] with a dtype known at run time: a uniform branch, for kernels that only move
-// elements.
+// A tensor [T, N] with a dtype known only at launch; the branch on it is the same for all threads.
+// For kernels that only move elements.
 struct SourceRows {
   const void* data = nullptr;
   int64_t stride = 0;
@@ -106,7 +105,7 @@ struct SourceRows {
     return {x.data, x.row_stride, x.dtype, rows_are_aligned(x)};
   }
 
-  // Up to eight elements of row t from column n on, a multiple of 8.
+  // Loads up to eight elements of row t from column n on, a multiple of 8.
   __device__ void load(int64_t t, int64_t n, int64_t count, float (&values)[kOctet]) const {
     switch (dtype) {
       case DType::kBf16:

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of a warp on small matrices of bf16 with fp32 sums, or of bytes (PTX mma.sync), the
-// loads that feed them, and copies to shared memory that do not wait (PTX cp.async). From sm_80 on.
-// All lanes of a warp call the products and the matrix loads, each with its part; a thread calls
-// the copies for itself, 16 bytes each. multiply_bf16(): 4,096 flops.
-// Taken where rows are too few for the 64 of sm90/wgmma.cuh, or on GPUs before Hopper.
+// Products of a warp on small matrices of bf16 with fp32 sums, or of bytes (PTX mma.sync), matrix
+// loads for them, and asynchronous copies to shared memory (PTX cp.async). From sm_80 on. All lanes
+// of a warp call the products and the matrix loads, each with its part; a thread calls the copies
+// for itself, 16 bytes each. multiply_bf16(): 4,096 flops. Used if there are fewer rows than the 64
+// of sm90/wgmma.cuh, or on GPUs before Hopper.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace heddle::ops {
 
-// Four 8 x 8 matrices from shared memory: lane l gives the address of row l % 8 of matrix l / 8,
-// and gets columns 2 * (l % 4) and the next of row l / 4 of each.
+// Loads four 8 x 8 matrices from shared memory: lane l passes the address of row l % 8 of matrix l
+// / 8, and gets columns 2 * (l % 4) and the next of row l / 4 of each matrix.
 __device__ inline void load_matrices(uint32_t (&r)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -21,7 +21,7 @@ __device__ inline void load_matrices(uint32_t (&r)[4], const void* row) {
                : "memory");
 }
 
-// As load_matrices(), each matrix transposed.
+// As load_matrices(), with each matrix transposed.
 __device__ inline void load_matrices_transposed(uint32_t (&r)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -29,16 +29,16 @@ __device__ inline void load_matrices_transposed(uint32_t (&r)[4], const void* ro
                : "memory");
 }
 
-// An 8 x 8 matrix in a register of each lane, transposed.
+// Transposes an 8 x 8 matrix that the lanes hold in one register each.
 __device__ inline uint32_t transpose_matrix(uint32_t matrix) {
   uint32_t transposed;
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(matrix));
   return transposed;
 }
 
-// d [16, 8] += a [16, 16] * b [16, 8]. Lane l has rows l / 4 and l / 4 + 8 of d in d[0..1] and
-// d[2..3], columns 2 * (l % 4) and the next; of b column l / 4, rows 2 * (l % 4) and the next, and
-// eight on.
+// d [16, 8] += a [16, 16] * b [16, 8]. Lane l has in d[0..1] and d[2..3] rows l / 4 and l / 4 + 8
+// of d, columns 2 * (l % 4) and the next; of b it has column l / 4, rows 2 * (l % 4) and the next,
+// and the same plus 8.
 __device__ inline void multiply_bf16(float (&d)[4], const uint32_t (&a)[4],
                                      const uint32_t (&b)[2]) {
   asm volatile(
@@ -48,9 +48,9 @@ __device__ inline void multiply_bf16(float (&d)[4], const uint32_t (&a)[4],
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// d [16, 8] += a [16, 32] * b [32, 8] for bytes; a is signed, b if kSigned. Lane l has d as above;
-// rows l / 4 and l / 4 + 8 of a and column l / 4 of b: bytes 4 * (l % 4) to + 3, and the same plus
-// 16.
+// d [16, 8] += a [16, 32] * b [32, 8] for bytes; a is signed, b is signed if kSigned. Lane l has d
+// as in multiply_bf16(); of rows l / 4 and l / 4 + 8 of a and column l / 4 of b it has bytes 4 * (l
+// % 4) to 4 * (l % 4) + 3, and the same plus 16.
 template <bool kSigned>
 __device__ inline void multiply_bytes(int32_t (&d)[4], const uint32_t (&a)[4],
                                       const uint32_t (&b)[2]) {
@@ -69,13 +69,14 @@ __device__ inline void multiply_bytes(int32_t (&d)[4], const uint32_t (&a)[4],
   }
 }
 
-// Two fp32 numbers as a register of bf16, the first in the lower half.
+// Rounds two fp32 numbers to bf16 and packs them into a register, the first in the lower half.
 __device__ inline uint32_t pack_bf16(float low, float high) {
   const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
   return reinterpret_cast<const uint32_t&>(pair);
 }
 
-// 16 bytes from global to shared memory, or zeros. Both on 16 bytes; `from` is a valid address.
+// Copies 16 bytes from global to shared memory, or writes zeros if not `real`. Both addresses must
+// be 16-byte aligned, and `from` must be valid in any case.
 __device__ inline void copy_async(void* to, const void* from, bool real) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
                    static_cast<uint32_t>(__cvta_generic_to_shared(to))),
@@ -86,7 +87,7 @@ __device__ inline void copy_async(void* to, const void* from, bool real) {
 // Closes a group of the copies that this thread started.
 __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
-// Waits until at most kOpen of this thread's groups committed last are unfinished.
+// Waits until at most the kOpen last committed groups of this thread are unfinished.
 template <int kOpen>
 __device__ inline void wait_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kOpen) : "memory");

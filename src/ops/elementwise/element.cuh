@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One element of an elementwise op: a + b, a * b, sigmoid(a), a sigmoid(b), silu(a) b.
-// For the op (elementwise_cuda.cu) and for kernels that compute it on the way into a product
-// (gemm/skinny_product.cu): the same operations, so the same bits. Each thread calls for itself.
+// element_of(): one element of an elementwise op: a + b, a * b, sigmoid(a), a sigmoid(b), silu(a)
+// b. Used by the op (elementwise_cuda.cu) and by kernels that compute it as the input of a product
+// (gemm/skinny_product.cu): the same operations, so the same bits. Each thread calls it for itself.
 #pragma once
 
 #include "ops/elementwise/elementwise.h"
@@ -15,14 +15,15 @@ __device__ inline float gelu_of(float x) {
   return x / (1.0f + expf(-1.59576912160573071f * cubic));
 }
 
-// min(silu(a), limit) * clamp(b, -limit, limit); comparisons keep a NaN, minima would lose it.
+// min(silu(a), limit) * clamp(b, -limit, limit). Written with comparisons, which keep a NaN;
+// fminf() and fmaxf() would lose it.
 __device__ inline float bounded_silu_mul_of(float a, float b, float limit) {
   const float gate = a / (1.0f + expf(-a));
   const float bounded = b > limit ? limit : (b < -limit ? -limit : b);
   return (gate > limit ? limit : gate) * bounded;
 }
 
-// `factor`: ElementwiseArgs::factor.
+// `factor` is ElementwiseArgs::factor.
 __device__ inline float element_of(ElementwiseKind kind, float a, float b, float factor = 1) {
   switch (kind) {
     case ElementwiseKind::kAdd:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel of linear that reads weights by rows, in whatever form they lie: row_products() of all
-// elements. Compiled for plain weights in linear_cuda.cu and for quantised ones in
+// The kernel of linear that reads weights row by row, plain or quantised, and computes all elements
+// with row_products(). Compiled for plain weights in linear_cuda.cu and for quantised ones in
 // packed_linear.cu.
 #pragma once
 
@@ -16,7 +16,7 @@ template <typename XRows, typename WeightRows>
 struct Params {
   XRows x;
   WeightRows weight;
-  const float* bias;  // null: none
+  const float* bias;  // null: no bias
   TargetRows y;
   int64_t T, K, N;
   int64_t row_tiles, num_tiles;
@@ -26,12 +26,12 @@ struct Params {
 inline constexpr int kWarps = 8;
 inline constexpr int kThreads = kWarps * kWarp;
 
-// A warp computes kRows x kColumns elements of y; the warps of a block share the rows and take
-// neighbouring columns, and neighbouring blocks share the columns, so that weights come from memory
-// once and from the caches afterwards. Moves (N * K weights once) + x + y, does 2 * T * N * K
-// flops: with one row the floor is the weights' bytes over the bandwidth (1 x 2 tiles: enough warps
-// and loads in flight for N of 2,048); with many, the flops at the rate of fp32 multiply-adds.
-// Codes become numbers for every tile of rows.
+// A warp computes kRows x kColumns elements of y. The warps of a block have the same rows and
+// neighbouring columns; neighbouring blocks have the same columns, so that weights are read from
+// memory once and from the caches afterwards. Moves (N * K weights once) + x + y, does 2 * T * N *
+// K flops. With one row the floor is the weights' bytes over the bandwidth (tiles of 1 x 2 give
+// enough warps and loads in flight for N of 2,048); with many rows, the flops at the rate of fp32
+// multiply-adds. Quantised weights are dequantised again for every tile of rows.
 template <typename XRows, typename WeightRows, int kRows, int kColumns>
 __global__ void __launch_bounds__(kThreads, 2)
     linear_kernel(const __grid_constant__ Params<XRows, WeightRows> p) {
@@ -69,9 +69,10 @@ Status launch_tiles(CudaContext& context, Params<XRows, WeightRows> params) {
                 grid_of(params.num_tiles), kThreads, params);
 }
 
-inline constexpr int64_t kFewElements = 4096;  // elements of y
+// Most elements of y that are computed with small tiles.
+inline constexpr int64_t kFewElements = 4096;
 
-// `x` and `weight` describe those of the arguments. `aligned`: as for row_products().
+// `x` and `weight` describe the tensors of the arguments. `aligned` is that of row_products().
 template <typename XRows, typename WeightRows>
 Status multiply(CudaContext& context, const LinearArgs& args, const XRows& x,
                 const WeightRows& weight, bool aligned) {
@@ -83,7 +84,7 @@ Status multiply(CudaContext& context, const LinearArgs& args, const XRows& x,
                                          .K = args.x.shape[1],
                                          .N = args.y.shape[1],
                                          .aligned = aligned};
-  // With few elements, more warps keep more loads in flight.
+  // With few elements, small tiles give more warps and so more loads in flight.
   return params.T == 1 || params.T * params.N <= kFewElements ? launch_tiles<1, 2>(context, params)
                                                               : launch_tiles<4, 4>(context, params);
 }

@@ -1,33 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel of skinny_product.h, compiled for the forms of weights in skinny_product.cu (bf16) and
-// skinny_product_{e4m3,u8,u4}.cu (quantised).
+// The kernel of skinny_product.h, compiled for bf16 weights in skinny_product.cu and for quantised
+// ones in skinny_product_{e4m3,u8,u4}.cu.
 //
 // y = x W^T for up to 16 rows of x. A group of warps computes tiles of eight columns of y (rows of
-// W) with the rows of x that lie in its block's shared memory: each warp takes a part of K, and the
-// warps' sums are added in their order. A lane loads 16 bytes of one of the tile's rows at a time:
-// 8 numbers in bf16, 16 codes of 8 bits or 32 of 4. They are operands of a tensor core as they
-// come, if the numbers of x are read in the same order.
+// W) with the rows of x in its block's shared memory: each warp processes a part of K, and the
+// warps' sums are added in order. A lane loads 16 bytes of one of the tile's rows at a time: 8
+// numbers in bf16, 16 codes of 8 bits or 32 of 4. They become operands of a tensor core without
+// being rearranged, because the numbers of x are read in the matching order.
 //
-// The bits of E4M3 become those of bf16 where they stand, 2^-120 of the number, because the
-// exponents' biases are 7 and 127; x is multiplied by 2^80 and the sum by the missing 2^40, so that
-// no product from 2^-86 on is too small for fp32, and no x below 2^47 too large for bf16. Products
-// of 64 columns (a unit) are summed in fp32, and the sum is multiplied by their scale. A unit's
-// scales and zero points are loaded with its batch of codes, a lane's own row in each, and passed
-// on by shuffles.
+// The bits of E4M3 are used as bits of bf16, in the same positions. That gives 2^-120 of the
+// number, because the exponents' biases are 7 and 127. x is multiplied by 2^80 and the sum by the
+// missing 2^40, so that no product from 2^-86 on is too small for fp32, and no x below 2^47 too
+// large for bf16. Products of 64 columns (a unit) are summed in fp32, and the sum is multiplied by
+// their scale. A unit's scales and zero points are loaded with its batch of codes, each lane those
+// of its own row, and exchanged by shuffles.
 //
-// Integer codes stay as they are: tensor cores multiply bytes, too. x becomes integers of 16 bits,
-// each two signed bytes, which are two rows of the product: in every unit the largest x has 15
-// bits, so that bf16 loses nothing down to 2^-7 of it, and the least bit is 2^-15 of it. The unit's
-// sums, zero points included, are exact in 32 bits; they become fp32 when they meet their scale.
+// Integer codes are not converted: tensor cores multiply bytes, too. x becomes integers of 16 bits,
+// each two signed bytes, which are two rows of the product. In every unit the largest x has 15
+// bits, so that bf16 numbers down to 2^-7 of it are exact, and the last bit is worth 2^-15 of it.
+// The unit's sums, zero points included, are exact in 32 bits; they become fp32 when they are
+// multiplied by their scale.
 //
 // Bytes: the weight once, scales included; x again for each block, from the second-level cache.
-// Instructions are what is left to save. Measured on an H200, 12,288 x 2,048 and the head's 151,936
-// x 2,048, one row: E4M3 12.0 and 119 us (floors 5.9 and 73), bf16 14.4 and 144 (11.9 and 147); the
-// first in 4 bits 10.3 (3.2), 11.7 when codes became bf16, sixteen rows 17.3 and 14.8. Forms that
-// were measured and are slower, or faster at one end only: groups of eight warps (E4M3 12.9 and 143
-// us); codes widened in the order of their columns (14.0 and 143); x in fp16, of which the
-// processor makes two from E4M3 at once (11.5 and 99, but to bring rows of x into fp16's range
-// takes 1 us of each product: 7.3 instead of 6.5 us for 2,048 x 4,096).
+// What can still be saved are instructions. Measured on an H200 for 12,288 x 2,048 and the LM
+// head's 151,936 x 2,048 with one row: E4M3 12.0 and 119 us (floors 5.9 and 73), bf16 14.4 and 144
+// (11.9 and 147). The first shape in 4 bits 10.3 (3.2), or 11.7 with codes converted to bf16; with
+// sixteen rows 17.3 and 14.8. Variants that were measured and are slower, or faster for one of the
+// shapes only: groups of eight warps (E4M3 12.9 and 143 us); codes widened in the order of their
+// columns (14.0 and 143); x in fp16, of which the GPU makes two from E4M3 at once (11.5 and 99, but
+// scaling rows of x to fp16's range costs 1 us in each product: 7.3 instead of 6.5 us for 2,048 x
+// 4,096).
 #pragma once
 
 #include <algorithm>
@@ -45,21 +47,22 @@
 
 namespace heddle::ops::skinny {
 
-inline constexpr int kWarps = 8;  // warps that fill rows of x together
+inline constexpr int kWarps = 8;  // warps of a team, which fills rows of x together
 inline constexpr int kFillThreads = kWarps * kWarp;
-inline constexpr int kTile = 8;                  // columns of y that a group computes together
-inline constexpr int kUnit = 64;                 // columns of K that share a scale, at least
-inline constexpr int64_t kOwnShared = 17 << 10;  // bytes that a block has beside x, at most
-inline constexpr size_t kParts = 4;              // parts of all products together
+inline constexpr int kTile = 8;   // columns of y that a group computes together
+inline constexpr int kUnit = 64;  // fewest columns of K that share a scale
+// Most bytes of shared memory that a block has in addition to x.
+inline constexpr int64_t kOwnShared = 17 << 10;
+inline constexpr size_t kParts = 4;  // most parts of all products together
 
-// Rows of a weight that are stored alike; they are consecutive columns of one y.
+// Consecutive columns of one y whose weight rows have the same storage format.
 struct Part {
-  const CudaBf16* weight;  // null: quantised, as all parts of the launch are then
+  const CudaBf16* weight;  // null: quantised; then all parts of the launch are
   int64_t weight_stride;
   PackedSource packed;
-  const float* bias;  // null: none
+  const float* bias;  // null: no bias
   TargetRows y;
-  CudaBf16* residual;  // null: none
+  CudaBf16* residual;  // null: no residual
   int N, first_tile;
 };
 
@@ -70,7 +73,7 @@ struct Norm {
   float epsilon;
 };
 
-// x * sigmoid(b), or silu(x) * b.
+// The op that computes a single row of x: x * sigmoid(b), or silu(x) * b.
 struct Gate {
   const CudaBf16* b;
   ElementwiseKind kind;
@@ -80,13 +83,14 @@ enum class Prologue { kNone, kNorm, kGate };
 
 struct Params {
   const CudaBf16* x;
-  Part parts[kParts];  // entries from num_parts on begin at num_tiles
+  Part parts[kParts];  // entries from num_parts on begin at num_tiles, after the last tile
   Norm norm;
   Gate gate;
   int64_t residual_stride, x_stride;
   int T, K;
-  int row_octets;  // octets from a row of x in shared memory to the next, or from piece to piece
-  int num_tiles;   // tiles of all parts
+  // Distance in octets between rows of x in shared memory, or between pieces (InPieces).
+  int row_octets;
+  int num_tiles;  // number of tiles of all parts
 
   [[nodiscard]] const __device__ Part& part_of(int tile) const {
     int part = 0;
@@ -99,23 +103,25 @@ struct Params {
     return part_of(tile).packed;
   }
 
-  // The row of its part of the weight that is column `column` of a tile.
+  // The weight row, counted within its part, that is column `column` of a tile.
   [[nodiscard]] __device__ int row_of(int tile, int column) const {
     const Part& part = part_of(tile);
     return min((tile - part.first_tile) * kTile + column, part.N - 1);
   }
 };
 
-// The kernel for at most kRows rows of x. For one row a block has eight warps and a multiprocessor
-// two blocks, so that the next kernel can begin when the first has ended. For more rows a block has
-// sixteen warps that share x, loaded once per multiprocessor. Eight warps fill rows together.
+// Sizes of the kernel for at most kRows rows of x. For one row a block has eight warps and a
+// multiprocessor two blocks, so that blocks of the next kernel can start when the first block has
+// ended. For more rows a block has sixteen warps that share one copy of x per multiprocessor. A
+// team of eight warps fills rows together.
 template <int kRows>
 struct Form {
   static constexpr int kTeams = kRows == 1 ? 1 : 2;  // teams of eight warps
   static constexpr int kThreads = kTeams * kFillThreads;
-  static constexpr int kBlocks = 2 / kTeams;                       // blocks per multiprocessor
-  static constexpr int kHalves = kRows <= 8 ? 1 : 2;               // eight rows of x each
-  static constexpr int kAtOnce = kRows <= 8 ? kRows / kTeams : 4;  // rows that a team normalises
+  static constexpr int kBlocks = 2 / kTeams;          // blocks per multiprocessor
+  static constexpr int kHalves = kRows <= 8 ? 1 : 2;  // groups of eight rows of x
+  // Rows that a team normalises at the same time.
+  static constexpr int kAtOnce = kRows <= 8 ? kRows / kTeams : 4;
 
   int team = static_cast<int>(threadIdx.x) / kFillThreads;
   int thread = static_cast<int>(threadIdx.x) % kFillThreads;
@@ -135,7 +141,7 @@ struct Group {
   int group = static_cast<int>(threadIdx.x) / kThreads;
   int thread = static_cast<int>(threadIdx.x) % kThreads;
 
-  // The first of the group's tiles, and how far on the next one is.
+  // The first tile of the group, and the distance to its next tile.
   [[nodiscard]] __device__ int first_tile() const {
     return static_cast<int>(blockIdx.x + group * gridDim.x);
   }
@@ -149,57 +155,61 @@ struct Group {
   }
 };
 
-// bf16, in place. `kBatch` loads of 16 bytes belong together, and kDepth batches are on their way
-// at any time.
+// bf16 weights. `kBatch` loads of 16 bytes form a batch, and kDepth batches are in flight at any
+// time.
 struct PlainCodes {
   static constexpr bool kPacked = false, kFourBits = false, kIntegers = false;
   static constexpr int kTileWarps = 8;  // warps per group
   static constexpr int kBatch = 8, kDepth = 2;
-  static constexpr int kUnits = 0;    // units of 64 columns in the 16 bytes of four lanes
-  static constexpr int kPadding = 4;  // octets between rows of x beyond their length: spreads rows
-                                      // over shared memory banks
+  // Units of 64 columns in 64 bytes of a row, which four lanes load; 0: not used.
+  static constexpr int kUnits = 0;
+  // Octets between the end of a row of x and the next row; they spread rows over the banks of
+  // shared memory.
+  static constexpr int kPadding = 4;
 
   static constexpr int64_t padded_octets(int64_t K) { return K / kOctet; }
 };
 
 __device__ inline uint32_t multiply_pairs(uint32_t a, uint32_t b) {
   uint32_t product;
-  // By adding -0, which changes no bit of a product.
+  // A product of pairs as a fused multiply-add of -0, which does not change its bits.
   asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(a), "r"(b), "r"(0x80008000u));
   return product;
 }
 
-// Quantised. `kUnits` units of 64 columns have their codes in the same bytes, 16 in each of four
-// lanes.
+// Quantised weights. 64 bytes of a row, 16 in each of four lanes, contain the codes of `kUnits`
+// units of 64 columns.
 template <quant::Code kCode>
 struct Codes {
   static constexpr bool kPacked = true;
   static constexpr bool kSigned = kCode == quant::Code::kE2M1;
   static constexpr bool kFourBits = kCode == quant::Code::kU4 || kSigned;
   static constexpr bool kIntegers = kCode != quant::Code::kE4M3;
-  static constexpr bool kZeros = kIntegers && !kSigned;  // whether there are zero points
-  static constexpr int kGroups = kSigned ? 2 : 1;  // groups per unit that have their own scales
+  static constexpr bool kZeros = kIntegers && !kSigned;  // true: the weights have zero points
+  static constexpr int kGroups = kSigned ? 2 : 1;        // scale groups in a unit
   static constexpr int kTileWarps = 4;
   static constexpr int kBatch = 4, kDepth = 3;
   static constexpr int kUnits = kFourBits ? 2 : 1;
-  // Odd for E4M3: lanes read every other octet of a row.
+  // Odd for E4M3, because lanes read every other octet of a row.
   static constexpr int kPadding = kIntegers ? 4 : 5;
 
-  // Octets of a row of x, up to the end of the last line of codes.
+  // Octets of a row of x, rounded up to the end of the last line of codes.
   static __host__ __device__ constexpr int64_t padded_octets(int64_t K) {
     return ceil_div(K, kUnit * kUnits) * kUnits * (kUnit / kOctet);
   }
 
-  // x is multiplied by the first; a code gives a number divided by the second.
+  // x is multiplied by kFactor; the number that a code is used as must be multiplied by kMissing.
   static constexpr float kFactor = kIntegers ? 1.0f : 0x1p80f;
   static constexpr float kMissing = kSigned ? 0.5f : kIntegers ? 1.0f : 0x1p120f;
 
-  // The codes of a word as bytes, of each unit four. Of E2M1 two times the number, signed.
+  // Extracts the codes of a word as bytes, four for each unit. For E2M1 they are two times the
+  // number, signed.
   static __device__ void spread(uint32_t word, uint32_t (&bytes)[kUnits]) {
     if constexpr (kSigned) {
       const uint32_t sizes = word & 0x77777777u;
-      const uint32_t high_signs = word << 4;  // a unit's signs are the first bits of bytes
-      uint32_t both[2];                       // columns 0, 0, 1, 1 of the units, and 2, 2, 3, 3
+      // Moves the sign bits of one unit to the top bits of bytes.
+      const uint32_t high_signs = word << 4;
+      uint32_t both[2];  // columns 0, 0, 1, 1 of the two units, and columns 2, 2, 3, 3
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const uint32_t selector = sizes >> (16 * i);
@@ -218,15 +228,15 @@ struct Codes {
     }
   }
 
-  // Two pairs of bf16 of four codes of E4M3: of columns 0 and 2, and of 1 and 3.
+  // Turns four codes of E4M3 into two pairs of bf16: columns 0 and 2, and columns 1 and 3.
   static __device__ void widen(uint32_t word, uint32_t (&pairs)[2]) {
     pairs[0] = ((word << 4) & 0x07f007f0u) | ((word << 8) & 0x80008000u);
     pairs[1] = ((word >> 4) & 0x07f007f0u) | (word & 0x80008000u);
   }
 
  private:
-  // Bytes of ones or zeros: the first bits of the bytes that a selector with its highest bits set
-  // chooses.
+  // Returns bytes of all ones or all zeros: copies of the top bits of the bytes that `selector`
+  // chooses. The highest bit of each digit of `selector` must be set.
   static __device__ uint32_t repeat_signs(uint32_t low, uint32_t high, uint32_t selector) {
     uint32_t signs;
     asm("prmt.b32 %0, %1, %2, %3;" : "=r"(signs) : "r"(low), "r"(high), "r"(selector));
@@ -234,8 +244,8 @@ struct Codes {
   }
 };
 
-// The part of K that a warp has, in lines of 64 bytes of a row of weights, which four lanes load:
-// 16 bytes each. The last warp may have less.
+// The part of K that a warp processes, counted in lines. A line is 64 bytes of a weight row, which
+// four lanes load, 16 bytes each. The last warp may have fewer.
 template <typename Weights>
 struct WarpLines {
   int num;  // number of warps
@@ -250,20 +260,21 @@ struct WarpLines {
   }
 };
 
-// Where octet i of row r of x lies in shared memory: in rows,
+// Layout of x in shared memory, row by row: returns the index of octet i of row r.
 struct InRows {
   static __device__ int place(const Params& p, int r, int i) { return r * p.row_octets + i; }
 };
 
-// or two octets of each row together, row_octets from those to the next ones.
+// Layout of x in shared memory by pieces: a piece has two octets of each row, and pieces are
+// row_octets apart.
 struct InPieces {
   static __device__ int place(const Params& p, int r, int i) {
     return i / 2 * p.row_octets + r * 2 + i % 2;
   }
 };
 
-// The rows of x in shared memory: teams take them in turn, a team's threads the octets of each.
-// The constructor does the part that reads no output of an earlier kernel.
+// Fills shared memory with the rows of x: teams process rows in turn, the threads of a team the
+// octets of a row. The constructor does what does not depend on the output of an earlier kernel.
 template <int kRows, Prologue kPrologue, typename Layout = InRows>
 struct RowsOfX : Form<kRows> {
   __device__ explicit RowsOfX(const Params& /*p*/) {}
@@ -279,7 +290,7 @@ struct RowsOfX : Form<kRows> {
   }
 };
 
-// One row, gated. A thread's loads go out together.
+// For one row, gated. All loads of a thread are in flight together.
 template <typename Layout>
 struct RowsOfX<1, Prologue::kGate, Layout> : Form<1> {
   __device__ explicit RowsOfX(const Params& /*p*/) {}
@@ -299,8 +310,8 @@ struct RowsOfX<1, Prologue::kGate, Layout> : Form<1> {
   }
 };
 
-// Normalised in the steps of rms_norm(), some of a team's rows side by side. Block r % gridDim.x
-// also writes row r.
+// Rows normalised by the same steps as in rms_norm(), several of a team's rows at the same time.
+// Block r % gridDim.x also writes row r to global memory.
 template <int kRows, typename Layout>
 struct RowsOfX<kRows, Prologue::kNorm, Layout> : Form<kRows> {
   using Form<kRows>::team, Form<kRows>::thread, Form<kRows>::kTeams, Form<kRows>::kAtOnce;
@@ -373,14 +384,15 @@ struct RowsOfX<kRows, Prologue::kNorm, Layout> : Form<kRows> {
     }
   }
 
-  // In the order of block_sum().
+  // Sums the warps' results in the order of block_sum().
   static __device__ float sum_of_warps(const float (&v)[kWarps]) {
     static_assert(kWarps == 8);
     return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
   }
 };
 
-// An octet of x in the order in which codes of E4M3 are widened, and times their factor.
+// Rearranges an octet of x to the order in which E4M3 codes are widened, and multiplies it by
+// kFactor.
 template <typename Weights>
 __device__ inline uint4 arranged(const uint4& octet) {
   constexpr ScalarTag<CudaBf16> kTag;
@@ -393,26 +405,26 @@ __device__ inline uint4 arranged(const uint4& octet) {
       __byte_perm(words[2], words[3], 0x5410), __byte_perm(words[2], words[3], 0x7632));
 }
 
-// The integers of x in a unit: a number is its integer times `factor`.
+// Describes the integers of x in a unit: a number is its integer times `factor`.
 struct UnitOfX {
   float factor;
   int32_t sum;  // sum of the integers
 };
 
-// From a row of units to the next: one more than there are whole ones, for that which only the last
-// line of codes has.
+// Distance between rows of units: one more than the whole units of K, because the last line of
+// codes may contain a part of a unit.
 __host__ __device__ constexpr int64_t unit_stride(int64_t K) { return K / kUnit + 1; }
 
-// The units of row t of x, stored after the T rows.
+// The units of row t of x; they are stored after the T rows.
 template <typename Product>
 const __device__ inline UnitOfX* units_of(const Product& p, const uint4* x, int t) {
   return reinterpret_cast<const UnitOfX*>(x + p.T * p.row_octets) + t * unit_stride(p.K);
 }
 
-// Stores octet i of row t as what codes are multiplied with, at its own place: of integers a unit
-// has its high bytes in its first four octets, and the low ones in the others. Lanes of a warp
-// have consecutive octets, of which those behind the row are 0; those behind the last line of
-// codes are not stored.
+// Stores octet i of row t in the form that codes are multiplied with, at the octet's own place. A
+// unit of integers has the high bytes in its first four octets and the low bytes in the other four.
+// Lanes of a warp have consecutive octets; those after the end of the row are 0, and those after
+// the last line of codes are not stored.
 template <typename Weights, typename Product>
 __device__ inline void store_arranged(const Product& p, const uint4& octet, int t, int i,
                                       uint4* x) {
@@ -423,7 +435,7 @@ __device__ inline void store_arranged(const Product& p, const uint4& octet, int 
     int32_t sum = own.sum;
 #pragma unroll
     for (int lane = 1; lane < 8; lane *= 2) sum += __shfl_xor_sync(~0u, sum, lane);
-    __syncwarp();  // others have read what is overwritten
+    __syncwarp();  // other lanes have read the octets that are overwritten now
     if (!real) return;
     reinterpret_cast<uint2*>(row + i / 8 * 8)[i % 8] = own.high;
     reinterpret_cast<uint2*>(row + i / 8 * 8 + 4)[i % 8] = own.low;
@@ -433,7 +445,7 @@ __device__ inline void store_arranged(const Product& p, const uint4& octet, int 
   }
 }
 
-// All rows, each thread the octets that it has filled.
+// Rearranges all rows; each thread processes the octets that it has filled.
 template <int kRows, typename Weights>
 __device__ inline void arrange_rows(const Params& p, uint4* x) {
   const Form<kRows> form;
@@ -453,18 +465,19 @@ struct Batch {
 template <quant::Code kCode>
 struct Batch<Codes<kCode>> {
   using Own = Codes<kCode>;
-  static constexpr int kQuads = Own::kBatch * Own::kUnits / 4;  // quads of units
+  // Quads of units in a batch; one lane of four has the scales of each unit.
+  static constexpr int kQuads = Own::kBatch * Own::kUnits / 4;
   uint4 words[Own::kBatch];
-  uint32_t scales[kQuads];  // as they are stored; lane l: of unit l % 4 of each, row l / 4
-  uint32_t zeros[kQuads];   // where there are zero points
+  uint32_t scales[kQuads];  // in the stored format: lane l has row l / 4 of unit l % 4 of each quad
+  uint32_t zeros[kQuads];   // zero points, likewise; only if the weights have some
 };
 
-// The weights of a group's tiles as they come from memory: a lane has 16 bytes of one row of a
-// tile, of every line of its warp's part of K.
+// Loads the weights of a group's tiles from memory: a lane loads 16 bytes of one row of a tile, in
+// every line of its warp's part of K.
 template <bool kWhole, typename Weights, typename Product>
 class WeightStream {
  public:
-  // Tiles first, first + stride, ...; `warp`: of the group.
+  // Loads tiles first, first + stride, ...; `warp` is the index of the warp in its group.
   __device__ WeightStream(const Product& p, int first, int stride, int warp)
       : p_(p),
         lines_(WarpLines<Weights>::template of<kWhole>(p.K, warp)),
@@ -520,7 +533,7 @@ class WeightStream {
       const int column =
           ((warp_ * lines_.num + first_) * Weights::kUnits + quad * 4 + lane() % 4) * kUnit;
       const int group = min(column, p_.K - 1) >> group_shift_;
-      // Nothing may be done with them here: that would wait for the load.
+      // The loaded values must not be used here: that would wait for the load.
       if constexpr (Weights::kGroups == 2) {
         batch.scales[quad] =
             reinterpret_cast<const uint16_t*>(scales_)[min(column, p_.K - 1) / kUnit];
@@ -543,14 +556,14 @@ class WeightStream {
   int tile_, first_ = 0;
   const uint4* from_ = nullptr;
   const uint8_t* scales_ = nullptr;  // scales of the lane's row
-  const uint8_t* zeros_ = nullptr;   // null: all are zero_
+  const uint8_t* zeros_ = nullptr;   // null: all zero points are zero_
   uint32_t zero_ = 0;
   int group_shift_ = 0;
   bool wide_scales_ = true;
 };
 
-// An element of y that a thread stores. Its addend is loaded when the tile begins, ahead of the
-// loads of weights for the next tile.
+// An element of y that a thread stores. Its bias or residual is loaded when the tile begins, before
+// the weights of the next tile are loaded.
 class Element {
  public:
   __device__ Element(const Params& p, int t, int tile, int column) : t_(t) {
@@ -567,7 +580,7 @@ class Element {
 
   [[nodiscard]] __device__ bool real() const { return real_; }
 
-  // `sum_of`: the sum over K of this column, with 0.
+  // `sum_of(i)` returns the sum over K of the column i after this one.
   template <typename SumOf>
   __device__ void store(const SumOf& sum_of) const {
     const float sum = sum_of(0) + bias_;
@@ -587,7 +600,7 @@ class Element {
   bool real_;
 };
 
-// The sums of a warp's part of K for a tile. A lane has rows lane / 4 and lane / 4 + 8 of x,
+// A warp's sums over its part of K for a tile. A lane has rows lane / 4 and lane / 4 + 8 of x,
 // columns 2 * (lane % 4) and the next.
 template <int kHalves, bool kWhole, typename Weights, typename Product>
 class WarpSums {
@@ -658,7 +671,8 @@ class WarpSums {
     return __half2float(__ushort_as_half(static_cast<uint16_t>(scale)));
   }
 
-  // The lane that has loaded what a unit has of the column of the tile that is the lane's j-th.
+  // The lane that has loaded the scale and zero point of a unit for the j-th of this lane's two
+  // columns of the tile.
   static __device__ int lane_of(int j, int unit_of_quad) {
     return lane() % 4 * 8 + j * 4 + unit_of_quad;
   }
@@ -689,7 +703,8 @@ class WarpSums {
     }
   }
 
-  // The rows of a product are the high bytes of eight rows of x, and their low ones.
+  // The 16 rows of a product are the high bytes of eight rows of x, and the low bytes of these
+  // rows.
   __device__ void add_integers(const Batch<Weights>& batch, int i) {
     constexpr int kUnits = Weights::kUnits, kGroups = Weights::kGroups;
     const uint4 line = batch.words[i];
@@ -719,7 +734,7 @@ class WarpSums {
         const UnitOfX of_x = units_[half][unit];
 #pragma unroll
         for (int group = 0; group < kGroups; ++group) {
-          // The first two of four lanes have the columns of the first of two groups.
+          // Of four lanes, the first two have the columns of the unit's first scale group.
           const bool counts = kGroups == 1 || lane() % 4 / 2 == group;
           const auto code = [&](int w) { return counts ? codes[w][u] : 0; };
           int32_t products[4] = {};
@@ -744,14 +759,14 @@ class WarpSums {
   const WarpLines<Weights> lines_;
   const uint4* low_;
   const uint4* high_;
-  const UnitOfX* units_[2];  // units of integers
+  const UnitOfX* units_[2];  // units of the integers of x, for each half of the rows
   int first_ = 0;
   quant::ScaleType scale_type_{};
   float sums_[2][4];
 };
 
-// Batches on their way: the sums of more rows take the registers of one, and so do the rows that a
-// norm loads together beside zero points.
+// Number of batches in flight. With more than eight rows their sums need the registers of one
+// batch, and so do the rows that a norm loads together if there are zero points.
 template <int kHalves, typename Weights, bool kNorm = false>
 __device__ constexpr int depth_of() {
   if constexpr (Weights::kPacked) {
@@ -760,14 +775,14 @@ __device__ constexpr int depth_of() {
   return Weights::kDepth;
 }
 
-// Whether weights are MXFP4, whose groups are halves of units.
+// Whether weights are MXFP4, whose scale groups are halves of units.
 inline bool reads_mxfp4(const quant::RowFormat& format) {
   return format.code == quant::Code::kE2M1 && format.scale == quant::ScaleType::kE8M0 &&
          format.group_index == nullptr && format.group_size == kUnit / 2 && format.K > 0 &&
          format.K % kUnit == 0;
 }
 
-// Whether Codes<> has a kernel for other weights of the format.
+// Whether Codes<> has a kernel for weights of this format other than MXFP4.
 inline bool reads(const quant::RowFormat& format) {
   const bool served = format.code != quant::Code::kE2M1 &&
                       format.scale != quant::ScaleType::kE8M0 && format.group_index == nullptr;
@@ -776,17 +791,17 @@ inline bool reads(const quant::RowFormat& format) {
          (format.num_groups() == 1 || (group_size >= kUnit && std::has_single_bit(group_size)));
 }
 
-// The kernel's view of such a weight.
+// Describes a weight of a supported format for the kernel.
 inline PackedSource source_of(const quant::PackedRows& rows) {
   PackedSource source = PackedSource::of(rows);
-  if (source.num_groups == 1) source.group_shift = 31;  // every column's is 0
+  if (source.num_groups == 1) source.group_shift = 31;  // all columns are in group 0
   return source;
 }
 
-// The tiles of a group of warps: `tile` and every `stride` behind it. The weights' first batches
-// are on their way. `element` is the thread's of the first tile; the others are made of the
-// product, the thread's row of x, the tile and the column. Its store() gets a function of the sums
-// over K: of the column that so many behind its own.
+// Computes the tiles of a group of warps: `tile` and then every `stride`-th one. The first batches
+// of weights must have been loaded. `element` is the thread's element of the first tile; the
+// elements of the other tiles are constructed from the product, the thread's row of x, the tile and
+// the column. Their store() gets a function i -> sum over K of the column i after the element's.
 template <int kHalves, bool kWhole, typename Weights, typename Product, typename Group,
           typename Element, int kDepth>
 __device__ inline void multiply_tiles(
@@ -799,7 +814,7 @@ __device__ inline void multiply_tiles(
   WarpSums<kHalves, kWhole, Weights, Product> sums(p, x, warp);
   sums.begin(tile);
   int buffer = 0;
-  // Multiplies a batch and loads another in its place; false after the last tile.
+  // Multiplies a batch and then loads another one into its registers; false after the last tile.
   const auto take = [&](Batch<Weights>& batch) {
     sums.add(batch);
     weights.load(batch);
@@ -819,7 +834,7 @@ __device__ inline void multiply_tiles(
     tile += stride;
     if (tile >= p.num_tiles) return false;
     element = Element(p, t, tile, column);
-    buffer = 1 - buffer;  // others may still add those of this tile
+    buffer = 1 - buffer;  // other threads may still add the sums of this tile
     sums.begin(tile);
     return true;
   };
@@ -848,7 +863,8 @@ __global__ void __launch_bounds__(Form<kRows>::kThreads, Form<kRows>::kBlocks)
   constexpr bool kNormsRows = kRows > 1 && kPrologue == Prologue::kNorm;
   Batch<Weights> batches[depth_of<kHalves, Weights, kNormsRows>()];
 #pragma unroll
-  for (Batch<Weights>& batch : batches) weights.load(batch);  // weights do not wait for x
+  // Weights are loaded before x is available.
+  for (Batch<Weights>& batch : batches) weights.load(batch);
   wait_for_inputs();
   const Element element(p, own.thread / kTile, tile, own.thread % kTile);
   rows.fill(p, x);
@@ -859,14 +875,15 @@ __global__ void __launch_bounds__(Form<kRows>::kThreads, Form<kRows>::kBlocks)
                                   partial_sums[own.group], element);
 }
 
-// Shared memory for T rows of x; integer rows include their units.
+// Bytes of shared memory for T rows of x; rows of integers include their units.
 constexpr int64_t bytes_of_x(int64_t T, int64_t row_octets, bool integers) {
   const int64_t units = integers ? unit_stride(row_octets * kOctet) : 0;
   return T * (row_octets * static_cast<int64_t>(sizeof(uint4)) +
               units * static_cast<int64_t>(sizeof(UnitOfX)));
 }
 
-// An upper bound for rows of K numbers: integer rows end with a whole line of codes.
+// Upper bound of bytes_of_x() for rows of K numbers; rows of integers end with a whole line of
+// codes.
 constexpr int64_t most_bytes_of_rows(int64_t T, int64_t K, bool integers) {
   constexpr int64_t kMostPadding = 5;
   const int64_t line = integers ? kUnit / kOctet : 0;
@@ -908,13 +925,13 @@ Status launch_rows(CudaContext& context, Prologue prologue, const Params& params
                                      : launch_for.template operator()<Prologue::kNone>();
 }
 
-// For quantised weights, each compiled in a separate file.
+// Launches for quantised weights; each is compiled in a separate file.
 Status launch_e4m3(CudaContext& context, Prologue prologue, const Params& params);
 Status launch_u8(CudaContext& context, Prologue prologue, const Params& params);
 Status launch_u4(CudaContext& context, Prologue prologue, const Params& params);
 
-// For weights of codes of 8 bits with many bytes (skinny_bytes_sm90.cu): whether T rows of x fit,
-// and the launch.
+// For large weights with codes of 8 bits (skinny_bytes_sm90.cu): whether T rows of x fit into
+// shared memory, and the launch.
 bool bytes_fit(const CudaContext& context, int64_t T, int64_t K);
 Status launch_bytes(CudaContext& context, quant::Code code, Prologue prologue,
                     const Params& params);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the two kernels of decayed_linear_attention.h share on CUDA: their parameters, the time step
-// dt = clamp(softplus(a + dt_bias), dt_low, dt_high), and which sequences go to which.
-// time_step() is called by a thread for one token and head, 8 bytes; takes_chunks() by each thread.
-// Taken by decayed_linear_attention_cuda.cu (token by token) and decayed_linear_attention_chunks.cu
+// Shared by the two kernels of decayed_linear_attention.h on CUDA: their parameters, the time step
+// dt = clamp(softplus(a + dt_bias), dt_low, dt_high), and which kernel computes which sequence. A
+// thread calls time_step() for one token and head, 8 bytes; each thread calls takes_chunks(). Used
+// by decayed_linear_attention_cuda.cu (token by token) and decayed_linear_attention_chunks.cu
 // (prompts).
 #pragma once
 
@@ -16,10 +16,10 @@ namespace heddle::ops::decayed_attention {
 
 struct Params {
   const void* vkq;
-  const float* a;  // null: dt is 1
+  const float* a;  // null: all time steps are 1
   const float* decay;
   const float* dt_bias;
-  const float* skip;  // null: 0
+  const float* skip;  // null: no skip term
   void* y;
   float* state;
   SnapshotMatrices snapshots;
@@ -27,7 +27,8 @@ struct Params {
   int64_t vkq_stride, a_stride, y_stride, state_stride;
   int64_t B, Nk, Nv, Dk, Dv;
   float dt_low, dt_high;
-  int64_t chunked_from;  // sequences of so many new tokens go to the chunks, but not with a tree
+  // Fewest new tokens of a sequence for the chunked kernel, which computes no trees.
+  int64_t chunked_from;
   DeviceBatch batch;
 };
 

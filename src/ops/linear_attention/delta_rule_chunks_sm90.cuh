@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The chunked gated delta rule on Hopper (gated_delta_rule_sm90.h, docs/delta-rule.md): the
-// structures that its kernels share, and their launches, in the order of an op:
+// structures that its kernels share, and their launches, in the order in which an op calls them:
 //   plan_chunks() > prepare_chunks() > scan_chunks(), or plan_chunks() > stream_chunks().
-// Factors: 17 KiB a chunk and value head, written by prepare and read by scan.
-// Taken for sequences of at least 64 rows; stream_chunks() for one sequence of few heads.
+// Factors are 17 KiB a chunk and value head, written by prepare_chunks() and read by scan_chunks().
+// Used for sequences of at least 64 rows; stream_chunks() for one sequence of few heads.
 #pragma once
 
 #include <cstdint>
@@ -34,13 +34,13 @@ struct Chunk {
 // The results of prepare_chunks() that scan_chunks() reads, for one value head of one chunk.
 struct Factors {
   uint8_t t[kTileBytes];       // T, swizzled: row i, column j
-  uint8_t p[kTileBytes];       // P likewise
+  uint8_t p[kTileBytes];       // P, stored like T
   float value_scale[kTokens];  // exp(Gc_i) r_k,i
   float query_scale[kTokens];  // exp(Gc_i) r_q,i
   float key_scale[kTokens];    // exp(Gc_last - Gc_i) r_k,i
   float state_scale;           // exp(Gc_last)
   Chunk chunk;
-  int32_t padding[59];  // a copy starts at a multiple of 1024 bytes
+  int32_t padding[59];  // makes the size a multiple of 1024 bytes, for the bulk copies
 };
 
 static_assert(sizeof(Factors) == 2 * kTileBytes + 1024);
@@ -48,7 +48,7 @@ static_assert(sizeof(Factors) == 2 * kTileBytes + 1024);
 struct Params {
   DeviceBatch batch;
   int32_t num_sequences;  // sequences of the batch
-  int32_t num_scanned;    // sequences with enough rows
+  int32_t num_scanned;    // sequences with enough rows for this form
   int32_t num_key_heads;
   int32_t num_value_heads;
   const float* a;
@@ -62,12 +62,14 @@ struct Params {
   int64_t state_stride;
   SnapshotMatrices snapshots;
   Chunk* chunks;
-  int32_t* chunk_start;  // [num_scanned + 1]
-  int32_t* scanned;      // [num_scanned]: sequences
-  int32_t* num_listed;   // num_scanned without padding
-  int32_t* prepared;     // [chunk, key head]: 1 once its factors are written; null where none waits
-  Factors* factors;      // [chunk, value head]
-  CUtensorMap qkv;       // boxes of 64 rows and 64 columns
+  int32_t* chunk_start;  // [num_scanned + 1]: first chunk of each scanned sequence
+  int32_t* scanned;      // [num_scanned]: indices of the scanned sequences in the batch
+  int32_t* num_listed;   // number of scanned sequences without padding
+  // [chunk, key head]: set to 1 when the chunk's factors are written; null if no kernel waits for
+  // that.
+  int32_t* prepared;
+  Factors* factors;  // [chunk, value head]
+  CUtensorMap qkv;   // boxes of 64 rows and 64 columns of q, k and v
 };
 
 // Lists the chunks of all sequences with enough rows.

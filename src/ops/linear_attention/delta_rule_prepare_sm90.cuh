@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The factors T and P of one chunk (docs/delta-rule.md) for the value heads of one key head.
-// A team of two warpgroups owns it: the first forms K K', the second Q K' (wgmma), then each takes
-// every other value head: A = beta_i K K' below the diagonal, inverted in blocks of 16 by
-// substitution (a lane a column), the blocks merged by tf32 products of the warps.
-// Flops: 2 * 64 * 64 * 128 multiply-adds a key head, some 90,000 a value head. Bytes: 32 KiB in, 17
-// KiB a value head out. Called by the kernels that prepare: delta_rule_prepare_sm90.cu and
+// Computes the factors T and P of one chunk (docs/delta-rule.md) for the value heads of one key
+// head. A team of two warpgroups does it: the first computes K K', the second Q K' (wgmma), then
+// each processes every other value head. A = beta_i K K' below the diagonal is inverted in blocks
+// of 16 by substitution (a lane a column), and the blocks are merged by tf32 products of the warps.
+// Flops: 2 * 64 * 64 * 128 multiply-adds a key head, some 90,000 a value head. Bytes: reads 32 KiB,
+// writes 17 KiB a value head. Called by the kernels in delta_rule_prepare_sm90.cu and
 // ..._stream_sm90.cu.
 #pragma once
 
@@ -22,20 +22,22 @@ using sm90::swizzled;
 
 inline constexpr int kPrepareThreads = 2 * kWarpgroup;
 
-// 64 x 64 floats. A column's place is its number XOR a mask that differs within 8 rows, so that no
-// bank is asked twice where a warp reads 8 rows of 4 columns, 4 rows of 8 or half a row, nor where
-// it writes accumulators. Rows 8 apart have the same mask.
+// A 64 x 64 matrix of floats in shared memory. A column's position in its row is its number XOR a
+// mask that differs within 8 rows, so that no memory bank is accessed twice when a warp reads 8
+// rows of 4 columns, 4 rows of 8 or half a row, or writes accumulators. Rows 8 apart have the same
+// mask.
 struct Matrix {
   static constexpr int kEightRows = 8 * kTokens;
 
   float numbers[kTokens * kTokens];
 
-  // The mask of a row below 8; a multiple of 4, so that fours of columns stay together.
+  // The mask of a row below 8; a multiple of 4, so that quads of columns stay together.
   [[nodiscard]] __host__ __device__ static constexpr int exchange(int row) {
     return row % 4 * 8 + row / 4 * 4;
   }
 
-  // Column `column` of row `row` + 8 * `eights`. The next ones up to a multiple of four follow it.
+  // Address of column `column` of row `row` + 8 * `eights`. The following columns up to a multiple
+  // of four are adjacent.
   [[nodiscard]] __device__ float* at(int eights, int row, int column) {
     return numbers + eights * kEightRows + row * kTokens + (column ^ exchange(row));
   }
@@ -52,10 +54,10 @@ struct alignas(1024) PrepareShared {
       uint8_t q[2][kTileBytes];
     };
 
-    struct {              // once the products are formed
+    struct {              // used when the products are computed
       Matrix similarity;  // (k_i . k_j) r_k,i r_k,j below the diagonal
       Matrix attention;   // q^_i . k^_j up to the diagonal
-      Matrix inverse[2];  // for two heads at a time: A, later replaced by (I + A)^-1
+      Matrix inverse[2];  // for each warpgroup's current head: A, later replaced by (I + A)^-1
     };
   };
 
@@ -65,7 +67,8 @@ struct alignas(1024) PrepareShared {
   sm90::Barrier loaded;
 };
 
-// Which of a block's teams of kPrepareThreads a thread belongs to; each has three named barriers.
+// The team of kPrepareThreads that a thread belongs to; each team of a block has three named
+// barriers.
 struct Team {
   int number;
   int thread;
@@ -83,8 +86,8 @@ struct Team {
   }
 };
 
-// The sum of squares of half a row of 128, one tile's. Neighbours that read both halves of a row
-// start with different pieces.
+// The sum of squares of half a row of 128, which is in one tile. The two threads that read both
+// halves of a row start with different pieces.
 __device__ inline float row_squares(const uint8_t* tile, int row, int half) {
   float sum = 0;
 #pragma unroll
@@ -101,12 +104,12 @@ __device__ inline float row_squares(const uint8_t* tile, int row, int half) {
   return sum;
 }
 
-// Inverts the diagonal block `block` of 16 of a unit lower triangular matrix by forward
-// substitution, in place; one lane a column, the upper half of the warp repeats the lower.
+// Inverts diagonal block `block` of 16 of a unit lower triangular matrix in place, by forward
+// substitution. A lane computes one column; the upper half of the warp repeats the lower half.
 __device__ inline void invert_diagonal(Matrix& m, int block, int lane) {
   const int column = lane % 16;
   float* const first = m.numbers + 16 * block * kTokens;
-  // Exchanges of 16 and more lead to the neighbouring 16 columns.
+  // Masks of 16 and more point to the neighbouring 16 columns.
   float* const sides[2] = {first + 16 * block, first + (16 * block ^ 16)};
   const auto at = [&sides](int row, int j) {
     const int place = j ^ Matrix::exchange(row % 8);
@@ -144,10 +147,10 @@ struct Corner {
   int row, column;
 };
 
-// sums [16 kHalves, 8] += left [16 kHalves, kDepth] * right [kDepth, 8] by one warp, blocks of one
-// matrix, without the terms before `first`, a multiple of 8, for which the right factor is 0. The
-// left one is lower triangular with kTriangular. A thread holds rows l/4 and l/4 + 8 of every half,
-// columns 2(l%4) and the next.
+// sums [16 kHalves, 8] += left [16 kHalves, kDepth] * right [kDepth, 8] by one warp, for blocks of
+// one matrix. Terms before `first`, a multiple of 8, are skipped, because the right factor is 0
+// there. With kTriangular the left factor is lower triangular. A thread has rows l/4 and l/4 + 8 of
+// every half, columns 2(l%4) and the next.
 template <int kHalves, int kDepth, bool kTriangular>
 __device__ inline void add_product(float (&sums)[kHalves][4], const Matrix& m, Corner left,
                                    Corner right, int first, int lane) {
@@ -193,10 +196,10 @@ __device__ inline void store_product(Matrix& m, Corner corner, const float (&sum
   }
 }
 
-// With the diagonal blocks of 16 inverted, the rest of the matrix, by the warps of one group: below
-// two neighbouring inverted blocks M11 and M22, M21 <- -M22 (M21 M11); first for blocks of 16, two
-// warps for each (8 columns), then for those of 32, a warp for 8 columns. Products are tf32: what
-// follows rounds to bf16.
+// Computes the rest of the inverse from the inverted diagonal blocks of 16, by the warps of one
+// warpgroup. Below two neighbouring inverted blocks M11 and M22, M21 <- -M22 (M21 M11); first for
+// blocks of 16, two warps for each (8 columns), then for blocks of 32, a warp for 8 columns.
+// Products are tf32, because the result is rounded to bf16.
 __device__ inline void merge_blocks(Matrix& m, const Team& team, int warp, int lane) {
   {
     const int first = warp / 2 * 32;
@@ -229,7 +232,8 @@ __device__ inline void merge_blocks(Matrix& m, const Team& team, int warp, int l
 
 __device__ inline float softplus(float x) { return x > 20.0f ? x : log1pf(__expf(x)); }
 
-// The gates of one value head for the tokens of a chunk, by one warp: beta and the cumulated decay.
+// Computes the gates of one value head for the tokens of a chunk, by one warp: beta and the
+// cumulative log decay.
 __device__ inline void compute_gates(const Params& p, const Chunk& chunk, int head, float* decay,
                                      float* beta, int lane) {
   float g[2];
@@ -256,8 +260,8 @@ __device__ inline void compute_gates(const Params& p, const Chunk& chunk, int he
   beta[2 * lane + 1] = rate[1];
 }
 
-// T and P of one head from its inverse, by one warpgroup: a thread takes four columns of every
-// eighth row.
+// Writes T and P of one head from its inverse, by one warpgroup: a thread computes four columns of
+// every eighth row.
 __device__ inline void write_factors(const PrepareShared& s, const Chunk& chunk, int head, int slot,
                                      int thread, Factors& out) {
   const float* decay = s.decay[head];
@@ -278,7 +282,7 @@ __device__ inline void write_factors(const PrepareShared& s, const Chunk& chunk,
       const int at = eights * Matrix::kEightRows;
       const float4 t = *reinterpret_cast<const float4*>(inverse + at);
       const float4 q = *reinterpret_cast<const float4*>(attention + at);
-      // Above the diagonal both are 0, but the exponent may be large.
+      // Above the diagonal both are 0, but the exponent may be large there.
       const auto grown = [now = decay[row]](float then) { return __expf(fminf(now - then, 0.0f)); };
       const float4 growth{grown(before.x), grown(before.y), grown(before.z), grown(before.w)};
       packed_t = make_uint2(sm90::pack(t.x * rate.x * growth.x, t.y * rate.y * growth.y),
@@ -302,16 +306,16 @@ __device__ inline void write_factors(const PrepareShared& s, const Chunk& chunk,
   }
 }
 
-// Before a team's first chunk, by one of its threads; then the block waits.
+// One thread of a team calls it before the team's first chunk; then the block waits.
 __device__ inline void start_preparing(PrepareShared& s) {
   sm90::init(s.loaded, 1);
   sm90::publish_barriers();
 }
 
-// Prepares chunk number `index` for all value heads of one key head: K K' by the first warpgroup, Q
-// K' by the second, on tensor cores; then each takes every other head. `parity`: 0 for a team's
-// first chunk, 1 for the second, and so on in turn. 2 * 64 * 64 * 128 multiply-adds a key head and
-// some 90,000 a value head; reads 32 KiB, writes 17 KiB a value head.
+// Prepares chunk number `index` for all value heads of one key head: the first warpgroup computes K
+// K', the second Q K', on tensor cores; then each processes every other head. `parity` is 0 for a
+// team's first chunk, 1 for the second, and so on alternately. 2 * 64 * 64 * 128 multiply-adds a
+// key head and some 90,000 a value head; reads 32 KiB, writes 17 KiB a value head.
 __device__ inline void prepare_chunk(const Params& p, PrepareShared& s, const Team& team,
                                      int64_t index, int key_head, uint32_t parity) {
   const int group = team.group();
@@ -346,7 +350,7 @@ __device__ inline void prepare_chunk(const Params& p, PrepareShared& s, const Te
   }
   sm90::products_commit();
   {
-    // Two neighbouring threads a row, one for each half of it.
+    // Two neighbouring threads process a row, one for each half of it.
     const int row = thread / 2;
     const int half = thread % 2;
     float sum = row_squares(group == 0 ? s.k[half] : s.q[half], row, half);
@@ -356,14 +360,14 @@ __device__ inline void prepare_chunk(const Params& p, PrepareShared& s, const Te
   }
   sm90::products_wait<0>();
   sm90::settle(product);
-  team.wait_for_team();  // the tiles are read: the matrices take their place
+  team.wait_for_team();  // the tiles were read, so that the matrices may overwrite them
 
   {
     Matrix& to = group == 0 ? s.similarity : s.attention;
     // The thread's accumulators are in rows row0 and row0 + 8.
     const int row0 = 16 * warp + lane / 4;
     const int column0 = 2 * (lane % 4);
-    const int last = group;  // the diagonal itself belongs to the attention alone
+    const int last = group;  // the diagonal itself belongs to `attention` only
 #pragma unroll
     for (int i = 0; i < 32; i += 2) {
       const int row = row0 + (i & 2) * 4;

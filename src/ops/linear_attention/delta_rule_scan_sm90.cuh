@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scan of one block through the chunks of one value head (docs/delta-rule.md):
+// A block's scan through the chunks of one value head (docs/delta-rule.md):
 //   u = S' k    w = v - exp(Gc) r_k u    d = T w    y = exp(Gc) r_q S' q + P d
 //   S <- exp(Gc_last) S + k (exp(Gc_last - Gc) r_k d)'
-// A warpgroup owns 64 value channels: the state's rows stay in its accumulators (wgmma), a thread
-// has 64 numbers of them. One warp loads chunks ahead, one for each warpgroup writes y.
-// Flops a chunk and half head: 3 products of 64 x 64 x 128, 2 of 64 x 64 x 64. Bytes a chunk: 49
-// KiB and 8 for each half in, 8 for each half out. Called by delta_rule_scan_sm90.cu and
+// A warpgroup computes 64 value channels: the state's rows stay in its accumulators (wgmma), 64
+// numbers in each thread. One warp loads chunks ahead, one for each warpgroup writes y. Flops a
+// chunk and half head: 3 products of 64 x 64 x 128, 2 of 64 x 64 x 64. Bytes a chunk: reads 49 KiB
+// and 8 for each half, writes 8 for each half. Called by the kernels in delta_rule_scan_sm90.cu and
 // ..._stream_sm90.cu.
 #pragma once
 
@@ -22,13 +22,13 @@ namespace heddle::ops::chunked {
 using sm90::kWarpgroup;
 using sm90::swizzled;
 
-inline constexpr int kHalf = 64;  // value channels that one warpgroup owns
+inline constexpr int kHalf = 64;  // value channels that one warpgroup computes
 
 inline constexpr int kStages = 3;
 
-// Threads: the computing warpgroups, then one warp that loads and one for each group that writes y.
-// Two computing warpgroups need more registers than an equal share: the others fill up a warpgroup,
-// then, and give theirs up.
+// Threads of a block: the computing warpgroups, then one warp that loads and one warp for each
+// warpgroup that writes y. Two computing warpgroups need more registers than an equal share; in
+// that case the other warps are padded to a warpgroup, which releases registers for them.
 template <int kGroups>
 inline constexpr int kScanThreads = kGroups == 1 ? kWarpgroup + 2 * kWarp : 3 * kWarpgroup;
 
@@ -50,8 +50,8 @@ struct ScanShared {
   sm90::Barrier y_empty[kGroups];
 };
 
-// Writes this thread's part of a state to a slot of snapshots, two neighbours at a time: of rows of
-// 128 keys, four lanes hold one.
+// Writes this thread's part of a state to a snapshot slot, two neighbouring numbers at a time. Four
+// lanes hold a row of 128 keys.
 template <typename Stored>
 __device__ inline void store_snapshot_as(const Params& p, int64_t slot, int head, int first_channel,
                                          const float (&state)[64], int warp, int lane) {
@@ -90,8 +90,8 @@ __device__ inline void store_snapshot_as(const Params& p, int64_t slot, int head
   }
 }
 
-// The dtype is asked for once: with a branch at every number the code would be more than the
-// instruction cache holds.
+// Branches on the dtype once: with a branch at every number the code would exceed the instruction
+// cache.
 __device__ inline void store_snapshot(const Params& p, int64_t slot, int head, int first_channel,
                                       const float (&state)[64], int warp, int lane) {
   with_stored(p.snapshots.dtype, [&](auto type) {
@@ -99,7 +99,8 @@ __device__ inline void store_snapshot(const Params& p, int64_t slot, int head, i
   });
 }
 
-// v' of a chunk and half, and the scale of u, in the places of an accumulator.
+// Loads v' of a chunk for one half of the channels, and the scale of u, in the layout of an
+// accumulator.
 __device__ inline void load_values(uint32_t (&v)[16], float2 (&scale)[8], uint8_t* values,
                                    const float* value_scale, int warp, int lane) {
 #pragma unroll
@@ -116,8 +117,8 @@ __device__ inline void load_values(uint32_t (&v)[16], float2 (&scale)[8], uint8_
   }
 }
 
-// w = v' - (exp(Gc) r_k) u, packed as the left factor of w T'. With kWhole, all 64 rows are of the
-// chunk; else those behind it give 0, whatever they hold.
+// w = v' - (exp(Gc) r_k) u, packed as the left factor of w T'. With kWhole, the chunk has 64 rows;
+// otherwise rows after its end become 0, whatever they contain.
 template <bool kWhole>
 __device__ inline void pack_residuals(uint32_t (&w)[4][4], const float (&u)[32],
                                       const uint32_t (&v)[16], const float2 (&scale)[8],
@@ -139,7 +140,8 @@ __device__ inline void pack_residuals(uint32_t (&w)[4][4], const float (&u)[32],
   }
 }
 
-// One warp writes a group's part of y, chunk by chunk, from the tile where the group leaves it.
+// One warp writes a warpgroup's part of y to memory, chunk by chunk, from the shared memory tile
+// that the warpgroup has stored it in.
 __device__ inline void write_y(const Params& p, uint8_t* tile, sm90::Barrier& full,
                                sm90::Barrier& empty, const Chunk* chunks, int num_chunks,
                                int column, int lane) {
@@ -160,23 +162,23 @@ __device__ inline void write_y(const Params& p, uint8_t* tile, sm90::Barrier& fu
   }
 }
 
-// A block walks the chunks of one value head of one sequence, a warpgroup per half of the value
-// channels, whose rows of the state stay in its accumulators; one more warp loads ahead. Per chunk
-// and half: 3 products of 64 x 64 x 128 and 2 of 64 x 64 x 64. Traffic per chunk and block: 49 KiB
-// and 8 for each half in, 8 for each half out.
+// A block processes the chunks of one value head of one sequence in order. A warpgroup computes
+// half of the value channels, whose rows of the state stay in its accumulators; one more warp loads
+// ahead. Per chunk and half: 3 products of 64 x 64 x 128 and 2 of 64 x 64 x 64. Traffic per chunk
+// and block: reads 49 KiB and 8 for each half, writes 8 for each half.
 //
-// The next chunk waits for little: u = S' k, d = w T', S += d k. The products of y and its
-// way out run in the gaps, those with P one chunk later.
+// The next chunk waits only for u = S' k, d = w T' and S += d k. The products for y and the storing
+// of y run in the gaps, the products with P one chunk later.
 //
-// `index`: the block's, of 2 / kGroups for each head of each sequence. All threads of the block
-// come here, at least kScanThreads. Computing threads take kComputeRegisters, all others keep
-// kHelperRegisters; 0: as many as at the start. `await_factors(chunk, key_head)` returns once its
-// factors may be loaded.
+// `index` is the index of the block among 2 / kGroups blocks for each head of each sequence. All
+// threads of the block call this, at least kScanThreads. Computing threads get kComputeRegisters
+// registers, all others kHelperRegisters; 0 keeps the number from the start. `await_factors(chunk,
+// key_head)` returns once the chunk's factors may be loaded.
 template <int kGroups, int kComputeRegisters, int kHelperRegisters, typename AwaitFactors>
 __device__ __forceinline__ void scan_head(const Params& p, ScanShared<kGroups>& s, int index,
                                           const AwaitFactors& await_factors) {
   const int thread = static_cast<int>(threadIdx.x);
-  constexpr int kSlices = 2 / kGroups;  // blocks a head
+  constexpr int kSlices = 2 / kGroups;  // blocks for each head
   const int item = index / (p.num_value_heads * kSlices);
   const int head = index / kSlices % p.num_value_heads;
   const int slice = index % kSlices;
@@ -188,7 +190,7 @@ __device__ __forceinline__ void scan_head(const Params& p, ScanShared<kGroups>& 
   if (thread == 0) {
     for (int i = 0; i < kStages; ++i) {
       sm90::init(s.full[i], 1);
-      sm90::init(s.empty[i], 4 * kGroups);  // a warp each
+      sm90::init(s.empty[i], 4 * kGroups);  // one arrival from each warp
     }
     for (int i = 0; i < kGroups; ++i) {
       sm90::init(s.y_full[i], 4);
@@ -255,10 +257,10 @@ __device__ __forceinline__ void scan_head(const Params& p, ScanShared<kGroups>& 
     state[2 * i + 1] = two.y;
   }
 
-  float o[32] = {};       // S' q, then y of the chunk
-  uint32_t d[4][4] = {};  // packed, for the product with P
+  float o[32] = {};       // S' q of the chunk, then its y
+  uint32_t d[4][4] = {};  // d, packed for the product with P
 
-  // y of the chunk in stage `i` takes one product more; then the stage is free.
+  // Adds the product with P to y of the chunk in stage `i`; then the stage is free.
   const auto add_attention = [&](int i) {
     const uint64_t attention = sm90::rows_along_k(s.stages[i].factors.p, 0);
 #pragma unroll
@@ -267,7 +269,7 @@ __device__ __forceinline__ void scan_head(const Params& p, ScanShared<kGroups>& 
     }
     sm90::products_commit();
   };
-  // Leaves y, chunk number `c`, to the warp that writes it.
+  // Stores y of chunk number `c` in shared memory for the warp that writes it to memory.
   const auto hand_over_y = [&](const uint32_t(&y)[16], int c) {
     sm90::wait(s.y_empty[group], (c + 1) % 2);
 #pragma unroll
@@ -298,8 +300,8 @@ __device__ __forceinline__ void scan_head(const Params& p, ScanShared<kGroups>& 
     const Chunk chunk = f.chunk;
 
     if (chunk.num_rows < kTokens) {
-      // Rows after the chunk belong to another sequence: their keys may be NaN and must not reach
-      // the state, even times 0.
+      // Rows after the chunk belong to another sequence: their keys may be NaN and must not be
+      // added to the state, not even multiplied by 0.
       constexpr int kThreads = kGroups * kWarpgroup;
       for (int at = thread; at < (kTokens - chunk.num_rows) * 16; at += kThreads) {
         const int row = chunk.num_rows + at / 16;
@@ -331,7 +333,7 @@ __device__ __forceinline__ void scan_head(const Params& p, ScanShared<kGroups>& 
     uint32_t v[16];
     float2 value_scale[8];
     load_values(v, value_scale, stage.v[group], f.value_scale, warp, lane);
-    add_attention(before);  // the first time without meaning: o is overwritten below
+    add_attention(before);  // has no effect in the first iteration: o is overwritten below
     sm90::products_wait<1>();
     sm90::settle(u);
 
@@ -349,7 +351,7 @@ __device__ __forceinline__ void scan_head(const Params& p, ScanShared<kGroups>& 
     }
     sm90::products_commit();
     uint32_t y[16];
-    sm90::products_wait<1>();  // the product with P
+    sm90::products_wait<1>();  // waits for the product with P
     take_y(y);
     sm90::products_fence();
 #pragma unroll

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of snapshots on CUDA (snapshot_rows.h), with the same bits: f32, bf16, or i8 with a scale a
-// row:
-// scale = max |x| / 127, code = round(x / scale).
-// row_scale() and store_row_scale() are called by all lanes of a warp that owns a row; scale_of()
-// and the stores of single numbers by each thread. Bytes: 4, 2 or 1 a number, 4 a scale.
-// Taken by the kernels that keep states in snapshot slots.
+// Stores and loads rows of snapshots on CUDA with the same bits as snapshot_rows.h: f32, bf16, or
+// i8 with a scale for each row: scale = max |x| / 127, code = round(x / scale). All lanes of a warp
+// that has a row call row_scale() and store_row_scale(); each thread calls scale_of() and stores
+// single numbers. Bytes: 4, 2 or 1 a number, 4 a scale. Used by the kernels that write states to
+// snapshot slots.
 #pragma once
 
 #include <cfloat>
@@ -19,24 +18,26 @@ namespace heddle::ops {
 // The matrices of a layer's snapshots.
 struct SnapshotMatrices {
   void* data;
-  float* scales;  // scales of i8 rows
+  float* scales;  // [rows]: scales of i8 rows
   int64_t slot_stride, scale_stride;
   int64_t Dk;
   DType dtype;  // f32, bf16 or i8
 
-  // The first number of a row, counted over the value heads of the slot.
+  // Index of the first number of a row; `row` is counted over the value heads of the slot.
   [[nodiscard]] __device__ int64_t number_of(int64_t slot, int64_t row) const {
     return slot * slot_stride + row * Dk;
   }
 };
 
-// Factors of an i8 row: for its numbers when they are stored, and for the stored ones then.
+// Factors of an i8 row: one for numbers when they are stored, one for stored numbers when they are
+// loaded.
 struct RowScale {
   float inverse = 1;
   float scale = 1;
 };
 
-// The scale of a row with this largest magnitude; `finite`: whether all its numbers are.
+// The scale of a row whose largest magnitude is `largest`; `finite` says whether all its numbers
+// are.
 __device__ inline RowScale scale_of(float largest, bool finite) {
   if (!finite) return {.inverse = 0, .scale = __int_as_float(0x7fc00000)};
   const float scale = __fdiv_rn(largest, 127.0f);
@@ -44,7 +45,7 @@ __device__ inline RowScale scale_of(float largest, bool finite) {
   return {.inverse = __fdiv_rn(127.0f, largest), .scale = scale};
 }
 
-// `largest` and `finite` of a lane's numbers; every lane gets the scale of the row.
+// `largest` and `finite` describe a lane's numbers; every lane gets the scale of the whole row.
 __device__ inline RowScale row_scale(float largest, bool finite) {
   return scale_of(warp_max(largest), __all_sync(0xffffffffu, finite) != 0);
 }
@@ -56,7 +57,7 @@ __device__ inline uint16_t snapshot_bf16(float value) {
   return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
-// A number as a slot keeps it: f32, bf16 or i8.
+// Converts a number to the format of snapshot slots: f32, bf16 or i8.
 template <typename Stored>
 __device__ inline Stored stored_number(float value, const RowScale& row) {
   if constexpr (std::is_same_v<Stored, float>) {
@@ -64,7 +65,7 @@ __device__ inline Stored stored_number(float value, const RowScale& row) {
   } else if constexpr (std::is_same_v<Stored, uint16_t>) {
     return snapshot_bf16(value);
   } else {
-    // 1 in a row that is no number as a whole: its scale is none.
+    // In a row that is stored as NaN every code is 1; its scale is NaN.
     const int code = row.scale != row.scale ? 1 : __float2int_rn(__fmul_rn(value, row.inverse));
     return static_cast<int8_t>(min(code, 127));
   }
@@ -90,14 +91,14 @@ __device__ inline void store_snapshot_number(const SnapshotMatrices& to, int64_t
   });
 }
 
-// The scale of a row is written by one lane.
+// Stores the scale of a row; one lane writes it.
 __device__ inline void store_row_scale(const SnapshotMatrices& to, int64_t slot, int64_t row,
                                        const RowScale& scale) {
   if (to.dtype != DType::kI8 || threadIdx.x % kWarp != 0) return;
   to.scales[slot * to.scale_stride + row] = scale.scale;
 }
 
-// A warp stores a row, counted over the value heads of the slot; a lane has columns lane + 32 * i.
+// A warp stores a row, counted over the value heads of the slot. A lane has columns lane + 32 * i.
 template <int kColumns>
 __device__ void store_snapshot_row(const SnapshotMatrices& to, int64_t slot, int64_t row,
                                    const float (&s)[kColumns]) {
@@ -129,7 +130,8 @@ __device__ inline float load_snapshot_number(const SnapshotMatrices& from, int64
     return __uint_as_float(static_cast<uint32_t>(static_cast<const uint16_t*>(from.data)[number])
                            << 16);
   }
-  if (scale != scale) return scale;  // the NaN of the CPU: a product has another one here
+  // Returns the same NaN as the CPU; a multiplication would change it.
+  if (scale != scale) return scale;
   return __fmul_rn(static_cast<float>(static_cast<const int8_t*>(from.data)[number]), scale);
 }
 

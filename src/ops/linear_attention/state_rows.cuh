@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// StateRows: rows of a head's state in the registers of a warp, and one step of the gated delta
-// rule on them: d = beta (v - alpha S' k)    y = alpha S' q + d (k.q)    S <- alpha S + k d' Eight
-// lanes share a row, with four neighbouring columns of every 32, so that a warp moves whole lines;
-// a lane has kPasses rows, and all its loads are in flight together.
-// Bytes: 8 * 128 a row, once in and once out; about 8 flops a number and token. Taken by the
-// kernels of decode:
-// gated_delta_rule_step.cu and delta_step_sm90.cu.
+// StateRows: rows of a head's state in the registers of a warp, and one token of the gated delta
+// rule applied to them:
+//   d = beta (v - alpha S' k)    y = alpha S' q + d (k.q)    S <- alpha S + k d'
+// Eight lanes share a row, each with four neighbouring columns of every 32, so that a warp reads
+// whole cache lines. A lane has kPasses rows, and all its loads are in flight together. Bytes: 8 *
+// 128 a row, read once and written once; about 8 flops a number and token. Used by the kernels for
+// decode, gated_delta_rule_step.cu and delta_step_sm90.cu.
 #pragma once
 
 #include "ops/cuda/reduce.cuh"
@@ -13,23 +13,23 @@
 
 namespace heddle::ops {
 
-template <int kPasses>  // rows of a lane
+template <int kPasses>  // rows that each lane has a part of
 struct StateRows {
-  static constexpr int kDim = 128;  // columns
-  static constexpr int kLanes = 8;  // lanes of each row
-  static constexpr int kQuads = 4;  // quads of neighbouring columns that a lane holds of a row
+  static constexpr int kDim = 128;  // columns of the state
+  static constexpr int kLanes = 8;  // lanes that share a row
+  static constexpr int kQuads = 4;  // groups of four neighbouring columns that a lane has in a row
   static constexpr int kRowsAtOnce = kWarp / kLanes;
   static constexpr int kWarpRows = kRowsAtOnce * kPasses;
 
   using Numbers = float4[kPasses][kQuads];
 
-  int part;   // which of the row's lanes this is
-  int first;  // row of the block, and every kRowsAtOnce-th after it
+  int part;   // index of the lane among the eight that share its rows
+  int first;  // first of the lane's rows in the block; the others are kRowsAtOnce apart
 
   __device__ StateRows(int lane, int warp)
       : part(lane % kLanes), first(warp * kWarpRows + lane / kLanes) {}
 
-  // `state`: row `first`.
+  // `state` points to row `first`.
   __device__ void load(const float* state, bool fresh, Numbers& s) const {
 #pragma unroll
     for (int r = 0; r < kPasses; ++r) {
@@ -51,7 +51,7 @@ struct StateRows {
     }
   }
 
-  // A token: k and q normalised, in shared memory as v by row of the block.
+  // A token: k and q, normalised, and v, indexed by row of the block, all in shared memory.
   struct Token {
     const float* k;
     const float* q;
@@ -59,7 +59,7 @@ struct StateRows {
     float alpha, beta, kq;  // kq = k.q
   };
 
-  // With p = S k and o = S q of the old state:
+  // Applies a token. With p = S k and o = S q of the old state:
   //
   //   d = beta (v - alpha p)     y = alpha o + d (k.q)     S <- alpha S + d k
   __device__ void advance(const Token& token, Numbers& s, float* y) const {
@@ -86,7 +86,8 @@ struct StateRows {
     }
   }
 
-  // Stores the rows in the format of snapshots. `block_row`: the block's first row in the slot.
+  // Stores the rows in the format of snapshots. `block_row` is the index of the block's first row
+  // in the slot.
   __device__ void store_snapshot(const SnapshotMatrices& snapshots, int64_t slot, int64_t block_row,
                                  const Numbers& s) const {
 #pragma unroll

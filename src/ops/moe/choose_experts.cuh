@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The A largest of a token's E router scores, ties to the lower id, and their softmax weights.
-// A warp owns a token: a lane holds E / 32 scores as ordered integers in registers (HeldRanks), or
-// none (kPerLane 0), then every choice searches the logits again.
-// Cost: A rounds of a maximum over the lane's scores and two warp reductions; 4 * E bytes.
-// Taken by moe_route_cuda.cu for softmax scores, and by few_experts.cu, which routes in its first
-// product.
+// Chooses the A largest of a token's E router scores, equal ones by lower id, and computes their
+// softmax weights. A warp processes a token. A lane holds E / 32 scores as ordered integers in
+// registers (HeldRanks), or none (kPerLane 0); then every choice searches the logits again. Cost: A
+// rounds of a maximum over the lane's scores and two warp reductions; 4 * E bytes. Used by
+// moe_route_cuda.cu for softmax scores, and by few_experts.cu, which routes in its first product.
 #pragma once
 
 #include <climits>
@@ -17,8 +16,9 @@ namespace heddle::ops {
 
 inline constexpr float kLowest = -INFINITY;
 
-// A score and what has it. Ordered by falling score, then by rising id: no two are equal, so that
-// the next best after a given one is found without marks on those that were taken.
+// A score and the id that it belongs to. Ordered by descending score, then by ascending id: no two
+// are equal, so that the next best after a given one can be found without marking those already
+// chosen.
 struct Ranked {
   float score;
   int id;
@@ -30,8 +30,8 @@ struct Ranked {
 
 __device__ inline float number_or_lowest(float score) { return isnan(score) ? kLowest : score; }
 
-// The first of score(0) .. score(count - 1) that comes after `taken`, for every lane of the warp. A
-// score that returns NaN is passed over.
+// Every lane gets the first of score(0) to score(count - 1) in that order that comes after `taken`.
+// NaN scores are skipped.
 template <typename Score>
 __device__ Ranked next_best(int count, const Ranked& taken, const Score& score) {
   Ranked best{kLowest, INT_MAX};
@@ -48,21 +48,22 @@ __device__ Ranked next_best(int count, const Ranked& taken, const Score& score) 
   return best;
 }
 
-// Floats in their order as unsigned numbers; both zeros are the same.
+// Maps floats to unsigned integers in the same order; both zeros are equal.
 __device__ inline unsigned rank_of(float score) {
   const unsigned bits = __float_as_uint(score + 0.0f);
   return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
 }
 
-// The score that rank_of() made a rank of.
+// The inverse of rank_of().
 __device__ inline float score_of(unsigned rank) {
   return __uint_as_float((rank & 0x80000000u) != 0 ? rank & 0x7fffffffu : ~rank);
 }
 
-// The ranks that a warp chooses a token's experts by, in registers: lane l has experts l + 32 * i.
+// The ranks of a token's experts in the registers of a warp: lane l has experts l + 32 * i.
 template <int kPerLane>
 struct HeldRanks {
-  unsigned ranks[kPerLane];  // 0, below the rank of -infinity: chosen, or no expert
+  // 0, which is below the rank of -infinity: chosen already, or no such expert.
+  unsigned ranks[kPerLane];
 
   __device__ void load(const float* logits, int E, int lane) {
     float own[kPerLane];
@@ -77,8 +78,8 @@ struct HeldRanks {
     }
   }
 
-  // The best that is left, the lowest id among equals, for every lane. Of a lane's ranks none waits
-  // for the one before it.
+  // Removes the best remaining expert, the lowest id among equals, and returns it to every lane.
+  // The comparisons of a lane's ranks do not depend on each other.
   __device__ Ranked take_best(int lane) {
     const unsigned top = __reduce_max_sync(0xffffffffu, highest<0, kPerLane>());
     unsigned places = 0;  // bit i: ranks[i] is the best
@@ -94,7 +95,7 @@ struct HeldRanks {
   }
 
  private:
-  // The largest of kCount ranks from kFirst on, by halves.
+  // The largest of kCount ranks from kFirst on, found by repeatedly comparing halves.
   template <int kFirst, int kCount>
   [[nodiscard]] __device__ unsigned highest() const {
     if constexpr (kCount == 1) {
@@ -109,11 +110,11 @@ struct HeldRanks {
 // The experts of a token, best first, in shared memory.
 struct ChosenExperts {
   int32_t ids[kMaxExpertsPerToken];
-  float weights[kMaxExpertsPerToken];  // scores, later the weights
+  float weights[kMaxExpertsPerToken];  // the chosen scores, later replaced by the weights
 };
 
-// Chooses a token's experts by falling score, as many at a time as are wanted. Called by a whole
-// warp, which holds at most 32 * kPerLane experts in registers.
+// Chooses a token's experts by descending score, some at a time. A whole warp calls it; the warp
+// holds at most 32 * kPerLane experts in registers.
 template <int kPerLane>
 class ExpertChoice {
  public:
@@ -122,7 +123,7 @@ class ExpertChoice {
     num_chosen_ = 0;
   }
 
-  // Others see the experts before `count` after a barrier.
+  // Other warps may read the experts before `count` after a barrier.
   __device__ void choose_until(int count, ChosenExperts& chosen) {
     for (; num_chosen_ < count; ++num_chosen_) {
       const Ranked best = ranks_.take_best(lane());
@@ -139,9 +140,9 @@ class ExpertChoice {
   int num_chosen_;
 };
 
-// Called by a whole warp: A of E experts by falling score. With kPerLane experts in the registers
-// of each lane, or with 0 by a search through the logits for every choice. Others see `chosen`
-// after a barrier.
+// A whole warp calls it: chooses A of E experts by descending score. Each lane holds kPerLane
+// experts in registers; with 0 every choice searches through the logits. Other warps may read
+// `chosen` after a barrier.
 template <int kPerLane>
 __device__ inline void choose_experts(const float* logits, int E, int A, ChosenExperts& chosen) {
   if constexpr (kPerLane > 0) {
@@ -159,7 +160,7 @@ __device__ inline void choose_experts(const float* logits, int E, int A, ChosenE
   }
 }
 
-// Called by the same warp: makes weights of the scores, the softmax over all E experts or, with
+// Called by the same warp: turns scores into weights, by the softmax over all E experts or, with
 // `renormalize`, over the chosen ones.
 __device__ inline void weigh_experts(const float* logits, int E, int A, bool renormalize,
                                      ChosenExperts& chosen) {

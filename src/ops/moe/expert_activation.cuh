@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The activation between the two products of an expert, in each form of ExpertActivation
 // (routed_moe.h).
-// Each thread calls for itself, for a number of `hidden`; an exponential and a division.
-// Taken by the kernels with fp32 sums; routed_moe_sm90.cu has a faster one.
+// Each thread calls it for one number of `hidden`; an exponential and a division. Used by the
+// kernels with fp32 sums; routed_moe_sm90.cu has a faster one.
 #pragma once
 
 #include "ops/elementwise/element.cuh"
@@ -10,7 +10,8 @@
 
 namespace heddle::ops {
 
-// f(gate, up), or f(gate) of experts without a gate; comparisons keep a NaN, minima would lose it.
+// f(gate, up), or f(gate) for experts without a gate. Written with comparisons, which keep a NaN;
+// fminf() and fmaxf() would lose it.
 __device__ inline float activated(float gate, float up, const ExpertActivation& activation) {
   const float limit = activation.limit;
   if (activation.form == ExpertForm::kSquaredRelu) {

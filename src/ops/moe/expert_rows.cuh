@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two products of routed_moe that read experts' weights by rows, in any format: row_products()
-// on tiles of an expert's rows. Compiled for plain weights in routed_moe_cuda.cu and for quantised
-// ones in packed_experts.cu.
+// The two products of routed_moe that read experts' weights row by row, plain or quantised:
+// row_products() on tiles of an expert's rows. Compiled for plain weights in routed_moe_cuda.cu and
+// for quantised ones in packed_experts.cu.
 #pragma once
 
 #include "ops/cuda/launch.cuh"
@@ -15,27 +15,28 @@ namespace heddle::ops::expert_rows {
 inline constexpr int kWarps = 8;
 inline constexpr int kThreads = kWarps * kWarp;
 inline constexpr int kTileRows = static_cast<int>(MoeDeviceScratch::kTileRows);
-inline constexpr int kColumns = 4;  // columns per warp
+inline constexpr int kColumns = 4;  // columns of y that a warp computes
 
-// All of a product but its x and its weight.
+// Parameters of a product except its x and its weight.
 struct ProductParams {
-  const float* bias;  // null: none
+  const float* bias;  // null: no bias
   const int32_t* row_pair;
   const ExpertTile* tiles;
-  TargetRows y;     // up: hidden [R, I] by row; down: [R, H] f32 by (token, slot)
-  int64_t A, K, N;  // N: up: I, down: H
+  // up: hidden [R, I], indexed by row; down: [R, H] f32, indexed by (token, slot) pair.
+  TargetRows y;
+  int64_t A, K, N;  // N is I for the first product (up), H for the second (down)
   ExpertActivation activation;
-  bool aligned;  // as for row_products()
+  bool aligned;  // all rows are 16-byte aligned (row_products())
 };
 
 template <typename XRows, typename WeightRows>
 struct RowsParams {
   ProductParams product;
-  XRows x;  // up: [T, H] by token; down: hidden [R, I] by row
+  XRows x;  // up: [T, H], indexed by token; down: hidden [R, I], indexed by row
   WeightRows weight;
 };
 
-// row_products() of a tile. A tile of one row, the usual case in decode, has more loads under way;
+// row_products() of a tile. A tile of one row, the usual case in decode, has more loads in flight;
 // the sums are the same.
 template <typename XRow, typename WeightRow>
 __device__ inline void tile_products(const ExpertTile& tile, const XRow (&x)[kTileRows],
@@ -55,11 +56,11 @@ __device__ inline void tile_products(const ExpertTile& tile, const XRow (&x)[kTi
   }
 }
 
-// The first product of a tile's rows: a warp computes two columns of the gate and the two of up
-// that belong to them, and writes their activation. Blocks of neighbouring x take neighbouring
-// tiles, which share the expert's weights in the cache. Moves the weights of the chosen experts
-// once (their bytes over the bandwidth are the floor of few tokens) and does 4 * R * I * H flops
-// (at the rate of fp32 multiply-adds the floor of many).
+// The first product of a tile's rows: a warp computes two columns of the gate and the corresponding
+// two of up, and writes their activation. Blocks with neighbouring x compute neighbouring tiles,
+// which share the expert's weights in the cache. Reads the weights of the chosen experts once
+// (their bytes over the bandwidth are the floor for few tokens) and does 4 * R * I * H flops (at
+// the rate of fp32 multiply-adds the floor for many).
 template <typename XRows, typename WeightRows>
 __global__ void __launch_bounds__(kThreads, 2)
     up_kernel(const __grid_constant__ RowsParams<XRows, WeightRows> params) {
@@ -75,8 +76,8 @@ __global__ void __launch_bounds__(kThreads, 2)
     x[r] = params.x.row(p.row_pair[tile.first_row + min(r, tile.num_rows - 1)] / p.A);
   }
   const int64_t second = i + 1 < p.N ? i + 1 : i;
-  // Experts without a gate have no rows of an up projection: theirs are computed twice, and the
-  // second sums are not used.
+  // Experts without a gate have no up projection: the columns of the gate are computed twice, and
+  // the second sums are not used.
   const int64_t up = p.activation.form == ExpertForm::kSquaredRelu ? 0 : p.N;
   const int64_t rows[kColumns] = {i, second, up + i, up + second};
   decltype(params.weight.row(0)) weight[kColumns];
@@ -102,8 +103,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
-// The second product of a tile's rows: a warp computes four columns. Moves and does half of what
-// the first does.
+// The second product of a tile's rows: a warp computes four columns. Reads and computes half as
+// much as the first product.
 template <typename XRows, typename WeightRows>
 __global__ void __launch_bounds__(kThreads, 2)
     down_kernel(const __grid_constant__ RowsParams<XRows, WeightRows> params) {

@@ -3,13 +3,14 @@
 // ones in few_experts_{e4m3,e2m1,u8,u4}.cu.
 //
 // y[t] = sum over a of weights[t, a] W2_e f(W13_e x[t]), e = experts[t, a]; plus the shared expert.
-// A row of blocks (blockIdx.y) owns a token. up_kernel: a warp owns hidden channels of its experts,
-// a row of the gate and one of up, or two channels without a gate; the first warp chooses the
-// experts. down_kernel: a warp owns columns of y, for all experts. A lane has octets of a weight
-// row. Bytes: 3 * A * I * H numbers a token, 2 * A * I * H without a gate, from memory once: bound
-// by memory. Instructions: one multiply-add a number; of a code some 3 before it, which take half
-// the time of its bytes in 8 bits, as long as them in 4. Out of exact mode some 14 for eight
-// integer codes, whose bytes are multiplied with those of x as an integer.
+// A row of blocks (blockIdx.y) computes a token. up_kernel: a warp computes hidden channels of the
+// experts, from a row of the gate and one of up, or two channels without a gate; the first warp of
+// each block chooses the experts. down_kernel: a warp computes columns of y, for all experts. A
+// lane has octets of a weight row. Bytes: 3 * A * I * H weights a token, 2 * A * I * H without a
+// gate, from memory once: bound by memory. Instructions: one multiply-add a weight; before it some
+// 3 for a code, which take half as long as reading it in 8 bits, and as long in 4 bits. Outside of
+// exact mode some 14 for eight integer codes, whose bytes are multiplied with the bytes of x as an
+// integer.
 #pragma once
 
 #include <algorithm>
@@ -28,20 +29,21 @@ namespace heddle::ops::few_experts {
 
 inline constexpr int kWarps = 8;
 inline constexpr int kThreads = kWarps * kWarp;
-inline constexpr int kStep = kWarp * kOctet;  // columns that a warp loads at once
-inline constexpr int kScoresPerLane = 16;     // for the warp that routes
+inline constexpr int kStep = kWarp * kOctet;  // columns of a weight row that a warp loads at once
+// Router scores in each lane of the warp that chooses experts.
+inline constexpr int kScoresPerLane = 16;
 inline constexpr int64_t kFetchPiece = 4096;  // bytes per prefetch instruction
 inline constexpr int64_t kBlocks = 2;         // blocks per multiprocessor
 
-// Rows in shared memory that the weights are multiplied with.
+// The rows in shared memory that the weights are multiplied with.
 struct SharedRows {
   uint4* octets;
-  float2* units;  // integers: each octet's factor and the sum of its integers
+  float2* units;  // for integer codes: factor and sum of each octet of integers
 };
 
-// Rows for weights that are converted to floats, in bf16.
+// Rows in bf16, for weights that are converted to floats.
 struct FloatRows {
-  static constexpr int kOctetBytes = sizeof(uint4);  // bytes of shared memory
+  static constexpr int kOctetBytes = sizeof(uint4);  // bytes of an octet of x in shared memory
 
   static __device__ void store(const SharedRows& x, int i, const uint4& octet, bool real) {
     if (real) x.octets[i] = octet;
@@ -56,11 +58,12 @@ __device__ inline void add_products(const float (&w)[kOctet], const uint4& x, fl
   for (int j = 0; j < kOctet; ++j) sum = fmaf(values[j], w[j], sum);
 }
 
-// Rows for integer codes: integers (integer_octet.cuh), an octet's high bytes before its low ones.
+// Rows of integers (integer_octet.cuh), for integer codes; an octet's high bytes come before its
+// low bytes.
 struct IntegerRows {
   static constexpr int kOctetBytes = sizeof(uint4) + sizeof(float2);
 
-  // All lanes of a warp call it, with consecutive octets.
+  // All lanes of a warp must call it, with consecutive octets.
   static __device__ void store(const SharedRows& x, int i, const uint4& octet, bool real) {
     const IntegerOctet own = IntegerOctet::of<8>(octet);
     if (!real) return;
@@ -69,7 +72,7 @@ struct IntegerRows {
   }
 };
 
-// Weights in bf16: of experts [E, N, K], or of one [N, K].
+// Weights in bf16: of all experts [E, N, K], or of one [N, K].
 struct PlainExperts : FloatRows {
   static constexpr bool kPacked = false;
 
@@ -83,7 +86,7 @@ struct PlainExperts : FloatRows {
             .row_stride = one ? weight.row_stride : weight.shape[2]};
   }
 
-  using Row = const uint4*;  // octets of the row
+  using Row = const uint4*;  // pointer to the octets of the row
   using Octet = uint4;
 
   [[nodiscard]] __device__ Row row(int expert, int n) const {
@@ -104,8 +107,8 @@ struct PlainExperts : FloatRows {
 template <quant::Code kCode>
 inline constexpr bool kAreIntegers = kCode == quant::Code::kU4 || kCode == quant::Code::kU8;
 
-// Quantised ones, where the columns of an octet share a scale. The numbers are those of PackedRow;
-// products of integer codes are summed before they are scaled.
+// Quantised weights in which the columns of an octet share a scale. The numbers are those of
+// PackedRow; products of integer codes are summed before they are scaled.
 template <quant::Code kCode>
 struct PackedExperts : std::conditional_t<kAreIntegers<kCode>, IntegerRows, FloatRows> {
   static constexpr bool kPacked = true;
@@ -143,7 +146,7 @@ struct PackedExperts : std::conditional_t<kAreIntegers<kCode>, IntegerRows, Floa
             source.zeros == nullptr ? nullptr : source.zeros + int64_t{row} * source.num_groups};
   }
 
-  // Does not use the loaded values, because that would wait for the load.
+  // Must not use the loaded values, because that would wait for the load.
   __device__ void load(const Row& row, int octet, Octet& to) const {
     const int k = octet * kOctet;
     const int at = kFourBits ? k / 128 * 64 + k % 64 : k;
@@ -159,7 +162,7 @@ struct PackedExperts : std::conditional_t<kAreIntegers<kCode>, IntegerRows, Floa
     if constexpr (kIntegers) to.zero = row.zeros != nullptr ? row.zeros[group] : ~0u;
   }
 
-  // As PlainExperts::add(); `weight`: one of the same format.
+  // As PlainExperts::add(); `weight` is any weight of the same format.
   static __device__ void add(const PackedExperts& weight, const Octet& from, int octet,
                              const SharedRows& x, int at, float& sum) {
     const PackedSource& source = weight.source;
@@ -174,7 +177,7 @@ struct PackedExperts : std::conditional_t<kAreIntegers<kCode>, IntegerRows, Floa
       const float zero = from.zero == ~0u ? source.constant_zero : static_cast<float>(from.zero);
       const uint4 bytes = x.octets[at];
       const float2 unit = x.units[at];
-      constexpr float kOnes = 0x1.8p23f;  // the last mantissa bit of floats near it is worth 1
+      constexpr float kOnes = 0x1.8p23f;  // floats near it have a last mantissa bit that is worth 1
       const int32_t none = __float_as_int(kOnes);
       const int32_t high =
           add_byte_products(codes.y, bytes.y, add_byte_products(codes.x, bytes.x, none));
@@ -200,7 +203,7 @@ struct SharedPart {
   bool exists = false;
   SourceRows gate_up;
   Weights down;
-  const float* gate = nullptr;  // null: a factor of 1
+  const float* gate = nullptr;  // null: the shared expert is not gated
   int64_t gate_stride = 0;
 };
 
@@ -217,20 +220,20 @@ struct Params {
   Scores scores;
   const CudaBf16* x;
   Weights w13, w2;
-  const float* w13_bias;  // null: none
-  const float* w2_bias;   // null: none
+  const float* w13_bias;  // null: no bias
+  const float* w2_bias;   // null: no bias
   int32_t* experts;
   float* weights;
   const int32_t* row_sequences;  // null: no token is padding
   CudaBf16* hidden;
   TargetRows y;
-  CudaBf16* residual;  // null: none; else y is rounded and added to it, and not written
+  CudaBf16* residual;  // null: y is written; else y is rounded and added to it
   int64_t x_stride, residual_stride;
   int A, H, I;
   ExpertActivation activation;
   SharedPart<Weights> shared;
   const std::byte* read_next;
-  int64_t fetch_bytes;  // bytes of it to prefetch
+  int64_t fetch_bytes;  // bytes of the next product's weight to prefetch
 };
 
 template <typename Weights>
@@ -238,8 +241,9 @@ __device__ inline bool is_padding(const Params<Weights>& p, int t) {
   return p.row_sequences != nullptr && p.row_sequences[t] < 0;
 }
 
-// Called by the warp that chose the experts of token t, in one of its blocks: leaves them, with
-// their weights, for the second product, whose blocks read them before this kernel has ended.
+// The warp that has chosen the experts of token t calls it, in one of the token's blocks. It stores
+// the experts and their weights for the second product, whose blocks read them before this kernel
+// has ended.
 template <typename Weights>
 __device__ inline void leave_experts(const Params<Weights>& p, int t, ChosenExperts& chosen) {
   weigh_experts(p.scores.logits + t * p.scores.stride, p.scores.E, p.A, p.scores.renormalize,
@@ -250,10 +254,10 @@ __device__ inline void leave_experts(const Params<Weights>& p, int t, ChosenExpe
     p.weights[t * p.A + a] = chosen.weights[a];
   }
   __threadfence();
-  __syncwarp();  // the first lane that lets the next kernel start speaks for all
+  __syncwarp();  // lane 0 lets the next kernel start after all lanes have stored
 }
 
-// Reads experts that the previous kernel or this op's first product has chosen.
+// Reads the experts that the previous kernel or the first product of this op has chosen.
 template <typename Weights>
 __device__ inline void read_experts(const Params<Weights>& p, int t, ChosenExperts& chosen) {
   for (int a = static_cast<int>(threadIdx.x); a < p.A; a += kThreads) {
@@ -262,8 +266,8 @@ __device__ inline void read_experts(const Params<Weights>& p, int t, ChosenExper
   }
 }
 
-// Memory is idle while blocks choose experts: meanwhile each block prefetches a part of the weights
-// of the product after the experts to the second-level cache. Padding blocks skip their part.
+// Memory is idle while blocks choose experts. Meanwhile each block prefetches a part of the weights
+// of the product after the experts into the second-level cache. Blocks of padding skip their part.
 template <typename Weights>
 __device__ inline void fetch_next(const Params<Weights>& p) {
   const int64_t blocks = int64_t{gridDim.x} * gridDim.y;
@@ -276,14 +280,14 @@ __device__ inline void fetch_next(const Params<Weights>& p) {
 }
 
 inline constexpr int kUpSteps = 8;    // steps of two rows that a lane loads together
-inline constexpr int kFewTokens = 4;  // tokens whose experts are awaited in two parts
+inline constexpr int kFewTokens = 4;  // most tokens whose experts are awaited in two parts
 
-// A row of blocks owns a token. A warp owns hidden channels of its experts: a row of the gate and
-// the same row of up, or two rows without a gate. The first warp of every block chooses the
-// experts, which is faster than waiting for another kernel. For few tokens it first chooses the
-// experts of the block's first rows, whose loads start then, and the others meanwhile. A row is
-// loaded at once, the next row before this row's sums are reduced. Moves 4 * A * I * H bytes a
-// token, 2 without a gate.
+// A row of blocks computes a token. A warp computes hidden channels of the token's experts: from a
+// row of the gate and the same row of up, or from two rows without a gate. The first warp of every
+// block chooses the experts, which is faster than waiting for another kernel. For few tokens it
+// first chooses the experts of the block's first rows, so that their loads can start, and the
+// others meanwhile. All loads of a row are issued at once, and those of the next row before this
+// row's sums are reduced. Reads 4 * A * I * H bytes a token, half of that without a gate.
 template <typename Weights, bool kWhole, bool kGated>
 __global__ void __launch_bounds__(kThreads, kBlocks)
     up_kernel(const __grid_constant__ Params<Weights> p) {
@@ -301,8 +305,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   const int num_pairs = p.A * pairs;
   const int stride = static_cast<int>(gridDim.x) * kWarps;
   const bool chooses = p.scores.logits != nullptr;
-  const int last_pair = static_cast<int>(blockIdx.x + 1) * kWarps - 1;  // last of the block's first
-                                                                        // pairs
+  // The last of the pairs that the block computes first.
+  const int last_pair = static_cast<int>(blockIdx.x + 1) * kWarps - 1;
   const int num_first = gridDim.y <= kFewTokens ? min(p.A, last_pair / pairs + 1) : p.A;
   ExpertChoice<kScoresPerLane> choice;
   if (!chooses) {
@@ -312,7 +316,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     choice.choose_until(num_first, chosen);
   }
   if (warp == kWarps - 1) fetch_next(p);
-  if (warp > 0) {  // meanwhile
+  if (warp > 0) {  // while the first warp chooses experts
     const auto* own = reinterpret_cast<const uint4*>(p.x + t * p.x_stride);
     for (int i = static_cast<int>(threadIdx.x) - kWarp; i / kWarp * kWarp < octets;
          i += kThreads - kWarp) {
@@ -320,7 +324,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     }
   }
   __syncthreads();
-  // Whether the lane has nothing in this step, the last one.
+  // Whether the lane has no octet in this step, which can only be in the last step.
   const auto is_behind = [&](int step) { return !kWhole && step * kWarp + lane >= octets; };
   typename Weights::Octet first_row[kUpSteps];
   typename Weights::Octet second_row[kUpSteps];
@@ -384,7 +388,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
 
 inline constexpr int kDownLoads = 22;  // octets of weights that a lane loads together
 
-// A column's routed sum with the shared expert's part, rounded where the single ops round.
+// Adds the shared expert's part to a column's routed sum, rounded where the single ops round.
 template <typename Weights>
 __device__ inline float with_shared(const SharedPart<Weights>& shared, int t, float routed,
                                     float own) {
@@ -396,27 +400,28 @@ __device__ inline float with_shared(const SharedPart<Weights>& shared, int t, fl
   return as_float(rounded<CudaBf16>(routed)) + own;
 }
 
-// A row of blocks has a token, a warp every so many of its output's columns. Rows of up to
-// kSteps * 256 numbers, of which the last step may lack some; those of several experts are loaded
-// together, and joined together. The shared expert is one after the others. Moves 2 * A * I * H
+// A row of blocks computes a token; a warp computes columns at fixed distances. Weight rows have up
+// to kSteps * 256 numbers, of which the last step may lack some. Rows of several experts are loaded
+// together and summed together; the shared expert is computed after the others. Reads 2 * A * I * H
 // bytes a token.
 template <typename Weights, int kSteps, bool kWhole>
 __global__ void __launch_bounds__(kThreads, kBlocks)
     down_kernel(const __grid_constant__ Params<Weights> p) {
-  constexpr int kExperts = kSteps == 1 ? 16 : kDownLoads / kSteps;  // at once
-  extern __shared__ uint4 shared[];                                 // A + 1 rows of I
+  // Experts whose rows are loaded at the same time.
+  constexpr int kExperts = kSteps == 1 ? 16 : kDownLoads / kSteps;
+  extern __shared__ uint4 shared[];  // A + 1 rows of I numbers
   const int t = static_cast<int>(blockIdx.y);
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  if (is_padding(p, t)) {  // known before the first product, too
+  if (is_padding(p, t)) {  // padding is known before the first product has ended, too
     wait_for_inputs();
     return;
   }
   const int num_experts = p.A + (p.shared.exists ? 1 : 0);
-  // Whether the lane has nothing in the last step.
+  // Whether the lane has no octet in the last step.
   const bool ends = !kWhole && (kSteps - 1) * kWarp + lane >= p.I / kOctet;
   __shared__ ChosenExperts chosen;
-  read_experts(p, t, chosen);  // which the first product has found before this kernel could start
+  read_experts(p, t, chosen);  // chosen by the first product before it let this kernel start
   __syncthreads();
   typename Weights::Octet w[kExperts][kSteps];
   const auto load = [&](int n, int first) {
@@ -465,7 +470,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   }
   for (int number = 0; n < p.H; n += stride, ++number) {
     float total = 0;
-    float own = 0;  // the shared expert's sum
+    float own = 0;  // the sum of the shared expert
     for (int first = 0; first < num_experts; first += kExperts) {
       if (first > 0) load(n, first);
       float sums[kExperts] = {};
@@ -519,7 +524,7 @@ Kernel<Weights> down_kernel_of(bool whole) {
   return down_kernel<Weights, kSteps, false>;
 }
 
-// For rows of I numbers; null: there is none.
+// For a second product with rows of I numbers; null if no kernel was compiled for them.
 template <typename Weights>
 Kernel<Weights> down_kernel_of(int64_t I) {
   const bool whole = I % kStep == 0;
@@ -556,8 +561,8 @@ inline int64_t blocks_at_once(const CudaContext& context, int64_t T) {
   return std::max<int64_t>(1, kBlocks * context.gpu.properties().num_multiprocessors / T);
 }
 
-// Prefetch limit: 4 MB a token (its experts are being streamed), at most 32 MB, so that it stays in
-// the cache.
+// Most bytes to prefetch: 4 MB a token, in view of the experts' weights that are being streamed,
+// and at most 32 MB, so that the bytes stay in the cache.
 inline int64_t fetch_bytes(const TensorView& weight, int64_t T) {
   if (weight.data == nullptr || !weight.dense() || !rows_are_aligned(weight)) return 0;
   const int64_t most = std::min<int64_t>(4 * T, 32) << 20;
@@ -602,7 +607,7 @@ Status run(CudaContext& context, const FewExpertsArgs& args) {
                                .shared = shared,
                                .read_next = moe.read_next.as<std::byte>(),
                                .fetch_bytes = fetch_bytes(moe.read_next, T)};
-  // A multiprocessor runs two blocks at once; warps loop over further rows.
+  // A multiprocessor runs two blocks at once; warps loop over the rows that are left.
   const int64_t at_once = blocks_at_once(context, T);
   const auto grid = [&](int64_t rounds) {
     return dim3(static_cast<unsigned>(std::min(at_once, rounds)), static_cast<unsigned>(T));
@@ -622,7 +627,7 @@ Status run(CudaContext& context, const FewExpertsArgs& args) {
                 static_cast<size_t>(hidden_bytes));
 }
 
-// For quantised weights, each compiled in a separate file.
+// Launches for quantised weights; each is compiled in a separate file.
 Status run_e4m3(CudaContext& context, const FewExpertsArgs& args);
 Status run_e2m1(CudaContext& context, const FewExpertsArgs& args);
 Status run_u8(CudaContext& context, const FewExpertsArgs& args);

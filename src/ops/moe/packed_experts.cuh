@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The products of expert_rows.cuh where the experts are quantised, all of a weight in one way.
+// The products of expert_rows.cuh for quantised experts; all experts of a weight have the same
+// format.
 #pragma once
 
 #include "ops/moe/expert_rows.cuh"
@@ -7,7 +8,8 @@
 
 namespace heddle::ops {
 
-// The first product and the second. `rows`: those of all experts. Error: kDeviceLost.
+// Enqueues the first or the second product. `rows` are the weight rows of all experts. Error:
+// kDeviceLost.
 Status packed_expert_up(CudaContext& context, const expert_rows::ProductParams& product,
                         const TensorView& x, const quant::PackedRows& rows, int64_t num_tiles);
 Status packed_expert_down(CudaContext& context, const expert_rows::ProductParams& product,

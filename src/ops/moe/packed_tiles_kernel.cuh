@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel of packed_tiles.cuh, which has formula, owners and cost; compiled for each code in
-// packed_tiles_{e4m3,e2m1,u8,u4}.cu.
+// The kernel of packed_tiles.cuh, which describes formula, division of work and cost. Compiled for
+// each code in packed_tiles_{e4m3,e2m1,u8,u4}.cu.
 #pragma once
 
 #include <algorithm>
@@ -23,11 +23,11 @@ struct Params {
   PackedSource weight;
   const CudaBf16* x;
   int64_t x_stride;
-  int num_tiles;  // tiles of columns
+  int num_tiles;  // number of tiles of columns
   int row_octets;
 };
 
-// The product of a tile of rows, as WeightStream and WarpSums see it.
+// The product of a tile of rows, with the members that WeightStream and WarpSums need.
 template <bool kUp>
 struct TileProduct {
   const Params& params;
@@ -64,7 +64,8 @@ struct TileProduct {
   }
 };
 
-// An element that a thread stores: of up, with the column of up that belongs to its gate.
+// An element that a thread stores. In the first product it is computed from a column of the gate
+// and the corresponding column of up.
 template <bool kUp>
 class Element {
  public:
@@ -166,7 +167,7 @@ __global__ void __launch_bounds__(kThreads<Weights>, kBlocks)
   }
 }
 
-// Shared memory for kTileRows rows of x.
+// Bytes of shared memory for kTileRows rows of x.
 inline int64_t shared_bytes(int64_t K) { return skinny::most_bytes_of_rows(kTileRows, K, true); }
 
 template <bool kUp, bool kWhole, typename Weights>

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The numbers of a normalised row: scale = 1 / sqrt(sum of squares / H + epsilon), y = x scale
-// weight.
-// A thread owns octets of a row; block_sum() (cuda/reduce.cuh) joins the sums of squares.
-// For the op (rms_norm_cuda.cu) and for kernels that normalise a row on its way into a product
+// Device code that normalises a row: scale = 1 / sqrt(sum of squares / H + epsilon), y = x scale
+// weight. A thread has octets of a row; block_sum() (cuda/reduce.cuh) joins the sums of squares.
+// Used by the op (rms_norm_cuda.cu) and by kernels that normalise a row as the input of a product
 // (gemm/skinny_product.cu): the same operations in the same order give the same bits.
 #pragma once
 
@@ -10,14 +9,15 @@
 
 namespace heddle::ops {
 
-// values += residual, rounded to the dtype that the residual is stored in.
+// values += residual, rounded to the dtype in which the residual is stored.
 template <typename Scalar>
 __device__ inline void add_to_residual(const float (&residual)[kOctet], float (&values)[kOctet]) {
 #pragma unroll
   for (int j = 0; j < kOctet; ++j) values[j] = as_float(rounded<Scalar>(residual[j] + values[j]));
 }
 
-// A thread adds its octets in ascending order; threads are joined by block_sum().
+// Adds the squares of an octet to a thread's sum. A thread adds its octets in ascending order;
+// block_sum() joins the threads.
 __device__ inline void add_squares(const float (&values)[kOctet], float& sum) {
 #pragma unroll
   for (int j = 0; j < kOctet; ++j) sum = fmaf(values[j], values[j], sum);

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// rotate_head(): one head of a row, normalised and rotated by a warp (rope.h); form_angles(): the
-// sines and cosines of the row, by all threads of the block, in shared memory.
-// A lane owns every 32nd pair and every 32nd channel that is not rotated; sums in lane order,
-// warp_sum().
-// Bytes: D elements in, twice with a norm. Taken by rope_cuda.cu and
+// rotate_head(): a warp normalises and rotates one head of a row (rope.h). form_angles(): all
+// threads of the block compute the sines and cosines of the row in shared memory. A lane has every
+// 32nd pair and every 32nd channel that is not rotated; sums are in lane order, then warp_sum().
+// Bytes: D elements are read, twice with a norm. Used by rope_cuda.cu and
 // attention/rotate_append_cuda.cu.
 #pragma once
 
@@ -15,9 +14,9 @@ namespace heddle::ops {
 
 // The parameters that all heads share.
 struct Rotation {
-  const float* norm_weight;  // [D], null: none
+  const float* norm_weight;  // [D]; null: no norm
   int64_t D;
-  int64_t first, half;  // the channels that are rotated
+  int64_t first, half;  // first rotated channel and number of rotated pairs
   bool interleaved;
   float epsilon;
 
@@ -31,7 +30,7 @@ struct Rotation {
   }
 };
 
-// The tables of frequencies that rotate the rows.
+// The tables of inverse frequencies by which rows are rotated.
 struct Frequencies {
   const float* inverse;  // [half] or, with has_long, [2, half]
   bool has_long;
@@ -44,7 +43,7 @@ struct Frequencies {
   }
 };
 
-// Sines and cosines of a row, by all threads of the block.
+// Computes the sines and cosines of a row, by all threads of the block.
 __device__ inline void form_angles(const Frequencies& frequencies, int64_t half, int32_t position,
                                    float* cosines, float* sines) {
   const bool is_long = frequencies.has_long && (position & kLongRope) != 0;
@@ -58,9 +57,9 @@ __device__ inline void form_angles(const Frequencies& frequencies, int64_t half,
   }
 }
 
-// Calls store(channel, value) for every channel of head `x`: a lane owns every 32nd pair and every
-// 32nd channel that is not rotated, and reads what it stores before, so that the target may be x.
-// The sum of the norm runs over ascending channels in each lane and is joined by warp_sum().
+// Calls store(channel, value) for every channel of head `x`. A lane has every 32nd pair and every
+// 32nd channel that is not rotated, and reads them before it stores them, so that the target may be
+// x. The sum of the norm runs over ascending channels in each lane and is joined by warp_sum().
 template <typename Scalar, typename Store>
 __device__ inline void rotate_head(const Rotation& r, const Scalar* x, const float* cosines,
                                    const float* sines, const Store& store) {

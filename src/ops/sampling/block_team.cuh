@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// BlockTeam: the threads of a block, or its first warps, as a team of sample_row_steps.h.
-// each(): a thread an index. tiles(): a warp a tile of 256 tokens. reduce(): warps by shuffles,
-// then their results through shared memory. Every phase ends with a barrier of the team.
-// of_cluster(): the blocks of a cluster as shares of one row, which meet() and read each other's
-// memory.
-// Taken by sample_rows_cuda.cu; on the CPU one thread is the team.
+// BlockTeam: the threads of a block, or its first warps, as a team for sample_row_steps.h. each():
+// a thread processes an index. tiles(): a warp processes a tile of 256 tokens. reduce(): warps join
+// values by shuffles, then through shared memory. Every phase ends with a barrier of the team.
+// of_cluster(): the blocks of a cluster are the teams of one row, which meet() and read each
+// other's shared memory. Used by sample_rows_cuda.cu; on the CPU one thread is the team.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +15,7 @@
 
 namespace heddle::ops::sampling_steps {
 
-// A value of another lane, word by word.
+// Gets a value from another lane, word by word.
 template <typename Value>
 __device__ inline Value from_lane_xor(const Value& value, int mask) {
   static_assert(sizeof(Value) % 4 == 0);
@@ -37,8 +36,8 @@ __device__ inline void join_warp(Value& value) {
   }
 }
 
-// Logits as whole numbers in the same order, of which a warp finds the largest at once; NaN, as
-// max.NaN leaves it, is above all.
+// Maps logits to integers in the same order, of which a warp finds the largest in one instruction.
+// NaN, in the form that max.NaN returns, is above all numbers.
 __device__ inline void join_warp(BestLogit& value) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   const auto reordered = [](int bits) { return bits ^ (bits >> 31 & 0x7fffffff); };
@@ -49,21 +48,21 @@ __device__ inline void join_warp(BestLogit& value) {
 #endif
 }
 
-// A block of whole warps, or a block's first warps with a separate barrier. Every phase ends with
-// the barrier.
+// All whole warps of a block are the team, or its first warps with a separate barrier. Every phase
+// ends with the barrier.
 template <int kThreads, int kBarrier = 0>
 class BlockTeam {
  public:
   static constexpr int kWarps = kThreads / kWarp;
 
-  // Two sets, in turn: a warp may still read one while others write the next.
+  // Two sets that are used in turn: a warp may still read one while others write the next.
   struct Shared {
     uint64_t words[2][kWarps];
   };
 
   __device__ explicit BlockTeam(Shared& shared) : shared_(shared) {}
 
-  // The blocks of a cluster as shares of a row.
+  // Makes the blocks of a cluster the teams of one row.
   __device__ static BlockTeam of_cluster(Shared& shared) {
     BlockTeam team(shared);
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -82,7 +81,7 @@ class BlockTeam {
     wait();
   }
 
-  // Runs on the first warp only.
+  // Calls the body on the first warp only.
   template <typename Body>
   __device__ void few(int n, const Body& body) {
     if (warp() != 0) return;
@@ -106,7 +105,7 @@ class BlockTeam {
     return all;
   }
 
-  // A warp takes a tile.
+  // A warp processes a tile.
   template <typename Value, typename Visit, typename Map, typename Store>
   __device__ void tiles(int first, int last, const float* logits, int V, const Visit& visit,
                         const Map& map, const Store& store) {
@@ -122,7 +121,7 @@ class BlockTeam {
   }
 
   // As tiles(), with a second pass over each tile: its tokens stay in registers, and the next
-  // tile's are loaded meanwhile.
+  // tile's tokens are loaded meanwhile.
   template <typename Value, typename Other, typename Map, typename Again, typename Store>
   __device__ void tiles_twice(int first, int last, const float* logits, int V, const Map& map,
                               const Again& again, const Store& store) {
@@ -162,7 +161,7 @@ class BlockTeam {
     wait();
   }
 
-  // Eight lanes take an i together.
+  // Eight lanes process one index together.
   template <typename Value, typename Map, typename Store>
   __device__ void each_sum(int n, int m, const Map& map, const Store& store) {
     constexpr int kTogether = 8;
@@ -203,7 +202,7 @@ class BlockTeam {
     wait();
   }
 
-  // A thread sums neighbours, then lanes and warps are summed.
+  // A thread sums neighbouring elements, then the sums of lanes and of warps are added.
   template <typename At>
   __device__ uint64_t scan(int n, const At& at) {
     const int share = (n + kThreads - 1) / kThreads;
@@ -240,7 +239,7 @@ class BlockTeam {
     return all;
   }
 
-  // Every warp by itself: a lane takes neighbours.
+  // Every warp computes it by itself: a lane sums neighbouring elements.
   template <int kN, typename At>
   __device__ int locate(const At& at, uint64_t target) {
     static_assert(kN % kWarp == 0);
@@ -258,7 +257,8 @@ class BlockTeam {
     }
     const unsigned beyond = __ballot_sync(0xffffffffu, sum > target);
     if (beyond == 0) return kN;
-    int found = lane() * kOwn;  // past those of its own that do not exceed it
+    // Index after the lane's elements whose running sum does not exceed the target.
+    int found = lane() * kOwn;
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) found += sum - own + until[i] <= target ? 1 : 0;
     return __shfl_sync(0xffffffffu, found, __ffs(static_cast<int>(beyond)) - 1);
@@ -299,7 +299,7 @@ class BlockTeam {
     wait();
   }
 
-  // The other blocks of the cluster end; none waits for them any more.
+  // The other blocks of the cluster end here; no block waits for them any more.
   [[nodiscard]] __device__ bool stays_alone() {
     shares_ = 1;
     return share_ == 0;
@@ -319,10 +319,10 @@ class BlockTeam {
     return shared_.words[turn_];
   }
 
-  static constexpr int kEach = kTileTokens / kWarp;  // tokens of a lane
+  static constexpr int kEach = kTileTokens / kWarp;  // tokens of a tile that a lane has
 
-  // A lane takes every 32nd token of a tile, from its own first one: whole lines are read, eight at
-  // a time. -infinity in place of tokens that the row does not have.
+  // Loads the tokens of a tile: a lane has every 32nd token from its lane number on, so that whole
+  // cache lines are read, eight at a time. Tokens beyond the end of the row become -infinity.
   __device__ static void fetch(int begin, const float* logits, int V, float (&x)[kEach]) {
     if (begin - lane() + kTileTokens <= V) {
 #pragma unroll

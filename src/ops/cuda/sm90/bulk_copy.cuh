@@ -2,8 +2,8 @@
 // Copies from global to shared memory by the copy engine (PTX cp.async.bulk): one thread starts
 // them, a barrier (mbarrier.cuh) counts their bytes, and no register holds the data.
 // copy_linear(): contiguous bytes. copy_box(): 64 columns of some rows of a tensor map, swizzled as
-// the products of wgmma.cuh read them: 128 bytes a row.
-// Taken by kernels for Hopper whose tiles lie in order; gathered rows go through warp_matrix.cuh.
+// the products of wgmma.cuh read them: 128 bytes a row. Used by kernels for Hopper whose tiles are
+// contiguous; gathered rows go through warp_matrix.cuh.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace heddle::ops::sm90 {
 
-// num_bytes contiguous bytes, a multiple of 16; both addresses aligned to 16.
+// Copies num_bytes contiguous bytes, a multiple of 16; both addresses must be 16-byte aligned.
 __device__ inline void copy_linear(void* to, const void* from, uint32_t num_bytes,
                                    Barrier& barrier) {
   asm volatile(
@@ -24,8 +24,8 @@ __device__ inline void copy_linear(void* to, const void* from, uint32_t num_byte
       : "memory");
 }
 
-// The box of a two-dimensional tensor map whose first element is (row, column). Rows beyond the
-// tensor are filled with zeros and count as bytes, too. `to` is aligned to 1024 bytes.
+// Copies the box of a two-dimensional tensor map whose first element is (row, column). Rows beyond
+// the tensor are filled with zeros; their bytes are counted, too. `to` must be 1024-byte aligned.
 __device__ inline void copy_box(void* to, const CUtensorMap& map, int32_t column, int32_t row,
                                 Barrier& barrier) {
   asm volatile(

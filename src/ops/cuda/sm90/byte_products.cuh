@@ -2,10 +2,10 @@
 // Matrix products of a warpgroup (128 threads) on bytes (PTX wgmma): E4M3 with fp32 sums, or
 // unsigned times signed integers with sums of 32 bits, which are exact.
 //
-// d [64, N] = a [64, 32] * b [32, N], plus d where `accumulate`, both in shared memory with rows
-// along K. Accumulators lie as wgmma.cuh says, N / 2 for each thread. `a` is a tile of its
-// rows_along_k(), 32 steps of a byte where that has 16 of bf16. `b` is not swizzled:
-// pieces_along_k().
+// d [64, N] = a [64, 32] * b [32, N], plus d if `accumulate`; a and b are in shared memory with
+// rows along K. Each thread has N / 2 accumulators, in the layout that wgmma.cuh describes. `a` is
+// a tile for rows_along_k(), with 32 bytes of K where wgmma.cuh has 16 bf16. `b` is not swizzled:
+// see pieces_along_k().
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@
 
 namespace heddle::ops::sm90 {
 
-// A factor in pieces of 16 bytes: piece k / 16 of row n lies at (k / 16) * next_piece + n * 16.
-// Rows that a product reads behind the last one are those of the next pieces. A step of 32 along K
-// is two pieces on.
+// Descriptor of a factor in pieces of 16 bytes: piece k / 16 of row n is at (k / 16) * next_piece +
+// n * 16. If a product reads rows after the last one, it reads those of the next pieces. A step of
+// 32 along K advances by two pieces.
 __device__ inline uint64_t pieces_along_k(const void* first, uint32_t next_piece) {
   constexpr uint64_t kEightRows = 8 * 16;
   const uint64_t address = shared_address(first) & 0x3ffff;
@@ -38,7 +38,7 @@ __device__ inline void settle(int32_t (&d)[kCount]) {
   HEDDLE_OPERANDS_4(kind, d, i), HEDDLE_OPERANDS_4(kind, d, i + 4)
 #define HEDDLE_OPERANDS_16(kind, d, i) \
   HEDDLE_OPERANDS_8(kind, d, i), HEDDLE_OPERANDS_8(kind, d, i + 8)
-// `count` accumulators are N / 2.
+// `count` is the number of a thread's accumulators, N / 2.
 #define HEDDLE_BYTE_PRODUCT(type, kind, types, signs, n, count, a_name, b_name, p_name)           \
   __device__ inline void byte_product(type(&d)[count], uint64_t a, uint64_t b, bool accumulate) { \
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " p_name                                       \

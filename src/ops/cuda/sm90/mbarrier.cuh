@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Barriers in shared memory that count arrivals of threads and bytes of bulk copies (PTX mbarrier).
-// One thread calls init(); each thread that produces or consumes a stage calls for itself.
-// A barrier takes 8 bytes; wait() spins on the parity of a phase.
-// Taken by the pipelines of kernels for Hopper: one barrier for "full" and one for "empty" a stage.
+// One thread calls init(); each thread that produces or consumes a stage calls the others for
+// itself. A barrier takes 8 bytes; wait() spins on the parity of a phase. Used by the pipelines of
+// kernels for Hopper: each stage has one "full" and one "empty" barrier.
 #pragma once
 
 #include <cstdint>
 
 namespace heddle::ops::sm90 {
 
-// The address of shared memory as instructions take it.
+// Converts a pointer to the shared memory address that PTX instructions use.
 __device__ inline uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
@@ -23,7 +23,8 @@ __device__ inline void init(Barrier& barrier, uint32_t arrivals) {
                "r"(arrivals));
 }
 
-// After init(), before any other thread or the copy engine uses the barriers; then __syncthreads().
+// Makes initialised barriers visible to the copy engine. Call it after init() and before
+// __syncthreads(); only then may other threads use the barriers.
 __device__ inline void publish_barriers() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
@@ -33,7 +34,7 @@ __device__ inline void arrive(Barrier& barrier) {
                : "memory");
 }
 
-// Arrives and announces the number of bytes that copies will write.
+// Arrives at the barrier and announces how many bytes copies will write.
 __device__ inline void arrive_expecting(Barrier& barrier, uint32_t num_bytes) {
   asm volatile(
       "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&barrier)),
@@ -41,8 +42,8 @@ __device__ inline void arrive_expecting(Barrier& barrier, uint32_t num_bytes) {
       : "memory");
 }
 
-// Waits until the phase of this parity has ended: 0 for the first, then 1, then 0 again. On a fresh
-// barrier parity 1 counts as ended.
+// Waits until the phase of this parity has ended: 0 for the first phase, 1 for the second, and so
+// on alternately. On a fresh barrier the phase of parity 1 counts as ended.
 __device__ inline void wait(Barrier& barrier, uint32_t parity) {
   asm volatile(
       "{\n"

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matrix products of a warpgroup (128 threads) on bf16 with fp32 sums (PTX wgmma).
 //
-// Accumulators of m64nN: thread (warp w, lane l) holds, for every block i of 8 columns, d[4i], d[4i
-// + 1] = row 16w + l/4, columns 8i + 2(l%4) and the next; d[4i + 2], d[4i + 3] = the same columns
-// of row + 8. Two such blocks, rounded to bf16 and packed in pairs, are the four registers of A for
-// one step of 16 along K: a product's result is the next one's left factor without leaving
-// registers.
+// Layout of the accumulators of m64nN: thread (warp w, lane l) holds, for every block i of 8
+// columns, in d[4i] and d[4i + 1] row 16w + l/4, columns 8i + 2(l%4) and the next; in d[4i + 2] and
+// d[4i + 3] the same columns of row + 8. Two such blocks, rounded to bf16 and packed in pairs, are
+// the four registers of A for one step of 16 along K: the result of a product can be the left
+// factor of the next one without leaving registers.
 //
-// Factors in shared memory are tiles of rows of 128 bytes (64 bf16), 8 rows a group of 1024 bytes,
-// aligned to 1024, swizzled as the copy engine does with 128 bytes: the 16-byte piece c of row r
-// lies at c ^ (r % 8).
+// Factors in shared memory are tiles with rows of 128 bytes (64 bf16) in groups of 8 rows (1024
+// bytes), 1024-byte aligned, in the copy engine's 128-byte swizzle: the 16-byte piece c of row r is
+// at piece c ^ (r % 8).
 #pragma once
 
 #include <cstdint>
@@ -20,14 +20,14 @@
 
 namespace heddle::ops::sm90 {
 
-// Before the first product that reads registers which other instructions wrote.
+// Must be called before the first product that reads registers which other instructions wrote.
 __device__ inline void products_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 
 __device__ inline void products_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-// Waits until at most kOpen of the groups committed last are unfinished.
+// Waits until at most the kOpen last committed groups of products are unfinished.
 template <int kOpen>
 __device__ inline void products_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kOpen) : "memory");
@@ -40,42 +40,44 @@ __device__ inline void settle(float (&d)[kCount]) {
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
-// Bytes from one group of 8 rows to the next, and what a swizzled tile's descriptor says beside its
-// address: the layout with 128 bytes.
+// Constant bits of the descriptor of a swizzled tile: the 128-byte swizzle, and the 1024 bytes from
+// one group of 8 rows to the next.
 inline constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
 
-// A tile whose rows run along K: [rows, 64] with 64 columns of K. A step of 16 along K is 32 bytes
-// on.
+// Descriptor of a tile whose rows run along K: [rows, 64] with 64 columns of K. A step of 16 along
+// K advances by 32 bytes.
 __device__ inline uint64_t rows_along_k(const void* tile, int k) {
   const uint64_t address = (shared_address(tile) + 2 * k) & 0x3ffff;
   return kSwizzle128 | (uint64_t{1024 >> 4} << 32) | (uint64_t{1} << 16) | (address >> 4);
 }
 
-// The descriptor of the same tile `steps` of 16 further along K: four steps to a tile of 64 rows,
-// then the next tile.
+// Descriptor of the data `steps` steps of 16 further along K: a tile of 64 columns has four steps,
+// then follows the next tile.
 __device__ inline uint64_t further_along_k(uint64_t descriptor, int steps) {
   return descriptor + steps / 4 * (8192 >> 4) + steps % 4 * (32 >> 4);
 }
 
-// A tile whose rows run along N, for the second factor with kTransposed: [K, 64] with 64 columns of
-// N; further columns of N lie in tiles `next_bytes` on. `k` is the first of 16 rows.
+// Descriptor of a tile whose rows run along N, for the second factor with kTransposed: [K, 64] with
+// 64 columns of N. Further columns of N are in tiles at a distance of `next_bytes`. `k` is the
+// first of 16 rows.
 __device__ inline uint64_t rows_along_n(const void* tile, int k, uint64_t next_bytes) {
   const uint64_t address = (shared_address(tile) + 128 * k) & 0x3ffff;
   return kSwizzle128 | (uint64_t{1024 >> 4} << 32) | ((next_bytes >> 4) << 16) | (address >> 4);
 }
 
-// The descriptor of the same tile `steps` of 16 further along K.
+// Descriptor of the same tile `steps` steps of 16 further along K.
 __device__ inline uint64_t further_along_n(uint64_t descriptor, int steps) {
   return descriptor + steps * (16 * 128 >> 4);
 }
 
-// Two fp32 numbers as a register of bf16, the first in the lower half.
+// Rounds two fp32 numbers to bf16 and packs them into a register, the first in the lower half.
 __device__ inline uint32_t pack(float low, float high) {
   const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
   return reinterpret_cast<const uint32_t&>(pair);
 }
 
-// A of the step along K that starts at column 16 * step of an accumulator.
+// The registers of the left factor for the step along K that starts at column 16 * step of an
+// accumulator.
 template <int kCount>
 __device__ inline void pack_step(const float (&d)[kCount], int step, uint32_t (&a)[4]) {
   a[0] = pack(d[8 * step], d[8 * step + 1]);
@@ -84,8 +86,8 @@ __device__ inline void pack_step(const float (&d)[kCount], int step, uint32_t (&
   a[3] = pack(d[8 * step + 6], d[8 * step + 7]);
 }
 
-// A product's text names its accumulators first, %0 and on, then what it reads; these are the names
-// and the operands of 16 to 96 accumulators.
+// Operands of the inline assembly: a product's text names its accumulators first, from %0 on, then
+// its inputs. These macros are the names and operands of 16 to 96 accumulators.
 #define HEDDLE_NAMES_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define HEDDLE_NAMES_32                                                           \
   HEDDLE_NAMES_16                                                                 \
@@ -117,7 +119,8 @@ __device__ inline void pack_step(const float (&d)[kCount], int step, uint32_t (&
 #define HEDDLE_OPERANDS_80(d, i) HEDDLE_OPERANDS_64(d, i), HEDDLE_OPERANDS_16(d, i + 64)
 #define HEDDLE_OPERANDS_96(d, i) HEDDLE_OPERANDS_80(d, i), HEDDLE_OPERANDS_16(d, i + 80)
 
-// The text of a product of width `n` that adds to its accumulators where `accumulate` is not 0.
+// The assembly text of a product of width `n`; it adds to its accumulators if `accumulate` is not
+// 0.
 #define HEDDLE_PRODUCT_TEXT(n, count, inputs, accumulate) \
   "{\n"                                                   \
   ".reg .pred p;\n"                                       \
@@ -129,7 +132,7 @@ __device__ inline void pack_step(const float (&d)[kCount], int step, uint32_t (&
                            ";\n"                          \
                            "}\n"
 
-// d [64, 64] = a [64, 16] * b [16, 64], plus d where `accumulate`.
+// d [64, 64] = a [64, 16] * b [16, 64], plus d if `accumulate`.
 template <bool kTransposed>
 __device__ inline void product_n64(float (&d)[32], const uint32_t (&a)[4], uint64_t b,
                                    bool accumulate) {
@@ -139,7 +142,7 @@ __device__ inline void product_n64(float (&d)[32], const uint32_t (&a)[4], uint6
                  "n"(kTransposed ? 1 : 0));
 }
 
-// d [64, 128] = a [64, 16] * b [16, 128], plus d where `accumulate`.
+// d [64, 128] = a [64, 16] * b [16, 128], plus d if `accumulate`.
 template <bool kTransposed>
 __device__ inline void product_n128(float (&d)[64], const uint32_t (&a)[4], uint64_t b,
                                     bool accumulate) {
@@ -149,8 +152,8 @@ __device__ inline void product_n128(float (&d)[64], const uint32_t (&a)[4], uint
                  "n"(kTransposed ? 1 : 0));
 }
 
-// d [64, N] = a [64, 16] * b [16, N], plus d where `accumulate`, both in shared memory with rows
-// along K; N is twice the length of d.
+// d [64, N] = a [64, 16] * b [16, N], plus d if `accumulate`; both factors are in shared memory
+// with rows along K. N is twice the length of d.
 __device__ inline void product(float (&d)[16], uint64_t a, uint64_t b, bool accumulate) {
   asm volatile(HEDDLE_PRODUCT_TEXT(32, 16, "%16, %17, p, 1, 1, 0, 0", "%18")
                : HEDDLE_OPERANDS_16(d, 0)
