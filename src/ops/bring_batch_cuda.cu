@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Uploads a step's batch: to = from; page_tables[index] = page, for a list; then rows are fed with
-// the tokens that the step before has drawn (drafting/feed_drawn.h).
-// A thread owns 16 bytes, or two changes of page tables, which it reads before the previous kernel
-// has ended; threads of the last block to get so far feed a row each. Warps do not cooperate.
-// Bytes: those of the batch, over the bus. The only form: one launch at the head of each GPU step.
+// Uploads a step's batch: to = from; page_tables[index] = page for each change in a list; then
+// tokens drawn by the previous step are written to the rows that need them (drafting/feed_drawn.h).
+// A thread copies 16 bytes, or two changes of page tables, which it reads before the previous
+// kernel has ended; the threads of the block that finishes last feed a row each. Warps do not
+// cooperate. Bytes: those of the batch, over the bus. The only kernel for this: one launch at the
+// head of each step on a GPU.
 #include <algorithm>
 
 #include "ops/bring_batch.h"
@@ -41,7 +42,7 @@ __device__ void feed_row(const FeedDrawnArgs& p, int64_t i) {
   p.rows.state_slots[fed.sequence] = -1;
 }
 
-// Whether this block is the last one that comes here: then it sees what all others have written.
+// Whether all other blocks have called this before: the last block sees what they have written.
 __device__ bool is_last_block(uint32_t* num_done) {
   __shared__ bool last;
   if (gridDim.x > 1) __threadfence();

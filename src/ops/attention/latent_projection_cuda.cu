@@ -5,7 +5,7 @@
 // expand_kernel: a warp owns 4 rows and 4 value channels of one head (row_products.cuh).
 // Flops: 2 * T * N * C * Dn, or * Dv. The weight is read once per 8, or 4, rows: its bytes bound
 // decode.
-// The only form on CUDA: all dtypes and widths, exact mode as well.
+// The only kernels for these ops on CUDA: all dtypes and widths, exact mode as well.
 #include "ops/attention/latent_projection.h"
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/row_products.cuh"
@@ -22,7 +22,7 @@ struct Params {
   int64_t T, C;
   int64_t head_rows;     // rows of the weight for each head: Dn + Dv
   int64_t key_dim;       // Dn
-  int64_t x_dim, y_dim;  // widths of a head
+  int64_t x_dim, y_dim;  // channels of a head of x and of y
   int64_t row_tiles;
   bool aligned;
 };
@@ -31,11 +31,11 @@ constexpr int kThreads = 256;
 constexpr int kTileRows = 8;
 constexpr int kLoadsAtOnce = 16;  // loads of weights that are in flight together
 
-// A block takes eight rows of one head and 256 latent channels, a thread each: it adds up
-// x[d] * weight[d, c] in ascending d, so that neighbouring threads read neighbouring weights; the
-// first block of a tile also copies the channels of q that are not absorbed. Moves half of the
-// weight once per eight rows (from the cache after the first) and does 2 * T * N * Dn * C flops:
-// decode is bound by the weight's bytes.
+// A block computes eight rows of one head and 256 latent channels, a thread one channel: it sums
+// x[d] * weight[d, c] in ascending order of d, so that neighbouring threads read neighbouring
+// weights. The first block of a tile also copies the channels of q that are not absorbed. Reads
+// half of the weight once per eight rows (from the cache after the first) and does 2 * T * N * Dn *
+// C flops: decode is bound by the weight's bytes.
 template <typename X, typename Weight>
 __global__ void __launch_bounds__(kThreads) absorb_kernel(const __grid_constant__ Params p) {
   wait_for_inputs();
@@ -88,8 +88,8 @@ constexpr int kExpandRows = 4;
 constexpr int kExpandColumns = 4;
 constexpr int kWarps = kThreads / kWarp;
 
-// A warp computes four value channels of one head for four rows (row_products.cuh), the warps of a
-// block neighbouring channels. Moves the other half of the weight once per four rows (from the
+// A warp computes four value channels of one head for four rows (row_products.cuh); the warps of a
+// block have neighbouring channels. Reads the other half of the weight once per four rows (from the
 // cache after the first) and does 2 * T * N * Dv * C flops: decode is bound by the weight's bytes.
 template <typename X, typename Weight>
 __global__ void __launch_bounds__(kThreads) expand_kernel(const __grid_constant__ Params p) {

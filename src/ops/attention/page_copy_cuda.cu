@@ -4,7 +4,7 @@
 // Blocks of one grid.y own the keys (even) or the values (odd) of a layer. A thread owns the same
 // pieces of every entry, 16 bytes or 1 each, and goes through the list in order; warps do not
 // cooperate.
-// Bytes: each page or row once in and once out: bandwidth-bound. The only form on CUDA.
+// Bytes: each page or row read once and written once: bandwidth-bound. The only form on CUDA.
 #include <algorithm>
 
 #include "ops/attention/page_copy.h"
@@ -18,7 +18,7 @@ struct Params {
   const KvLayer* layers;
   const IdCopy* copies;
   int64_t num_copies;
-  int64_t per_page;  // units of the copy per page
+  int64_t per_page;  // pieces that a page has
 };
 
 constexpr int kThreads = 256;
@@ -28,8 +28,8 @@ __device__ int64_t bytes_of_number(DType dtype) {
   return dtype == DType::kF8E4M3 ? 1 : 2;
 }
 
-// A thread takes the same pieces of a page, or of a row, through all entries of the list, so that
-// their order holds.
+// A thread copies the same pieces of a page or a row for all entries of the list, one entry after
+// the other, so that the entries take effect in order.
 template <typename Piece>
 __device__ void copy_pieces(void* pool, int64_t bytes, const Params& p) {
   const int64_t pieces = bytes / static_cast<int64_t>(sizeof(Piece));
@@ -42,13 +42,14 @@ __device__ void copy_pieces(void* pool, int64_t bytes, const Params& p) {
   }
 }
 
-// Blocks of grid.y 2 * layer copy its keys, those of 2 * layer + 1 its values, in pieces of 16
-// bytes where all are aligned to that. Reads and writes each page or row once: bandwidth-bound.
+// Blocks with blockIdx.y = 2 * layer copy the keys of the layer, those with 2 * layer + 1 its
+// values, in pieces of 16 bytes if everything is aligned to that. Reads and writes each page or row
+// once: bandwidth-bound.
 __global__ void __launch_bounds__(kThreads) copy_kernel(const __grid_constant__ Params p) {
   wait_for_inputs();
   const KvLayer& layer = p.layers[blockIdx.y / 2];
   const MutableTensorView& pool = blockIdx.y % 2 == 0 ? layer.k : layer.v;
-  if (pool.data == nullptr) return;  // values that are a part of the keys
+  if (pool.data == nullptr) return;  // the layer's values are a part of its keys
   const int64_t bytes = pool.row_stride / p.per_page * bytes_of_number(pool.dtype);
   if (bytes % 16 == 0 && reinterpret_cast<uintptr_t>(pool.data) % 16 == 0) {
     copy_pieces<uint4>(pool.data, bytes, p);
@@ -57,7 +58,7 @@ __global__ void __launch_bounds__(kThreads) copy_kernel(const __grid_constant__ 
   }
 }
 
-// `name`: of the launch.
+// Enqueues the copies of all layers; `name` is the name of the launch.
 Status copy_all(CudaContext& context, const char* name, const MirroredSpan<KvLayer>& layers,
                 const MirroredSpan<IdCopy>& copies, int64_t per_page) {
   int64_t bytes = 0;  // bytes of a copy in the widest layer

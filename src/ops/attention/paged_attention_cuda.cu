@@ -11,9 +11,9 @@
 // row of the step. In a step with trees a unit has one token, because each node sees other tokens.
 // Flops: 2 * (D + Dv) a pair of a row and a token, without tensor cores. Bytes: keys and values
 // once a unit.
-// Taken in exact mode, for trees, where plain kernels are asked for, for pages or widths without a
-// fast form, and for sequences that neither paged_attention_sm90.h (prompts) nor
-// paged_attention_split.h (decode) takes.
+// Used in exact mode, for trees, if plain kernels are requested, for pages or widths that no faster
+// kernel supports, and for sequences that neither paged_attention_sm90.h (prompts) nor
+// paged_attention_split.h (decode) computes.
 #include <algorithm>
 #include <cfloat>
 #include <limits>
@@ -33,13 +33,14 @@ namespace heddle::ops {
 namespace {
 
 constexpr int kBlock = static_cast<int>(kAttentionBlock);
-constexpr int kThreads = kBlock;  // a thread scores one token, and adds up one column in 128
+// a thread scores one token of a block, and sums one of 128 columns.
+constexpr int kThreads = kBlock;
 constexpr int kWarps = kThreads / kWarp;
 constexpr int kRows = 16;
 constexpr int kSlice = kWarp;  // channels of the keys that are in shared memory at a time
-// Floats from one token's scores to the next: whole float4, few bank conflicts.
+// Floats from one token's scores to the next: a multiple of a float4, with few bank conflicts.
 constexpr int kScoreStride = 20;
-constexpr float kNothing = -INFINITY;  // the maximum of a row that has seen no token
+constexpr float kNothing = -INFINITY;  // the maximum of a row that has not seen a token yet
 
 struct AppendParams {
   const void* from;  // new keys or values
@@ -48,13 +49,13 @@ struct AppendParams {
   DType from_dtype, pool_dtype;
   float scale;
   float value_scale;             // scale of the first num_values channels of each head
-  int64_t head_dim, num_values;  // 0: scale is that of all
+  int64_t head_dim, num_values;  // num_values 0: all channels are divided by `scale`
   PageTable pages;
-  const int32_t* first_stored;  // indexed by sequence
+  const int32_t* first_stored;  // tokens of each sequence that are stored already
   DeviceBatch batch;
 };
 
-// Sequences by their new tokens in the step.
+// Selects sequences by their number of new tokens in the step.
 struct NewTokens {
   int64_t least = 1;
   int64_t most = std::numeric_limits<int64_t>::max();
@@ -67,30 +68,31 @@ struct NewTokens {
 struct Params {
   const void* q;
   void* y;
-  const void* k;  // pages
+  const void* k;  // pages of the keys
   const void* v;
-  const float* sinks;  // null: none
+  const float* sinks;  // null: no sinks
   DType dtype;         // dtype of q and y
   DType kv_dtype;
   int64_t q_stride, y_stride;
   int64_t k_page_stride, v_page_stride, k_token_stride, v_token_stride, v_head_stride;
   int64_t T, D, Dv, Nkv, group, window;
   float scale, v_scale;
-  float value_scale;   // scale of the first num_values channels of a key, which are also values
-  int64_t num_values;  // 0: no channel of a key is
+  float value_scale;   // scale of the first num_values channels of a key, which are its value
+  int64_t num_values;  // 0: values are not a part of the keys
   PageTable pages;
   DeviceBatch batch;
   int64_t tokens_per_unit, heads_per_unit, head_chunks;
-  NewTokens handled;  // the other sequences are skipped
+  NewTokens handled;  // the kernel computes these sequences and skips the others
   int64_t column_tiles;
-  int64_t num_segments;  // segments of a unit that have a block each; 1: one block computes all
-  float* part_outputs;   // indexed by [row, query head, segment], if there are several segments
+  // Segments of a unit that have a block each; 1: a block computes all of them.
+  int64_t num_segments;
+  float* part_outputs;  // indexed by [row, query head, segment], if there are several segments
   float* part_maxima;
   float* part_sums;
 };
 
-// A block copies one row, a thread every kThreads-th number: number / scale, rounded to nearest
-// even. Reads and writes each once: bandwidth-bound.
+// A block copies one row, a thread every kThreads-th number, as number / scale rounded to nearest
+// even. Reads and writes each number once: bandwidth-bound.
 __global__ void __launch_bounds__(kThreads) append_kernel(const __grid_constant__ AppendParams p) {
   wait_for_inputs();
   const int64_t row = blockIdx.x;
@@ -110,14 +112,14 @@ __global__ void __launch_bounds__(kThreads) append_kernel(const __grid_constant_
 // The rows that a block works on. Row r is token r / heads, query head r % heads.
 struct Unit {
   int64_t sequence;
-  int64_t first_token;     // row of the step
-  int64_t first_position;  // position in the sequence
+  int64_t first_token;     // index of the unit's first row among the rows of the step
+  int64_t first_position;  // position of the first row in its sequence
   int64_t kv_head;
-  int64_t first_head;  // query head
-  int64_t column;      // first column of the values
+  int64_t first_head;  // first query head of the unit
+  int64_t column;      // first column of the values that the block computes
   int heads;
   int num_rows;
-  TokenRange tokens;  // tokens that at least one row sees
+  TokenRange tokens;  // tokens that at least one row attends to
 
   [[nodiscard]] __device__ int64_t position(int row) const { return first_position + row / heads; }
 };
@@ -127,8 +129,8 @@ __device__ TokenRange seen_from(const Params& p, int64_t position) {
   return {.begin = begin > 0 ? begin : 0, .end = position + 1};
 }
 
-// The unit that begins at row `t` of the step; none where another unit has the row or it is
-// padding.
+// Finds the unit that begins at row `t` of the step. Returns false if the row is inside another
+// unit or is padding.
 __device__ bool find_unit(const Params& p, int64_t t, Unit& unit) {
   unit.sequence = p.batch.row_sequences[t];
   if (unit.sequence < 0) return false;
@@ -141,37 +143,39 @@ __device__ bool find_unit(const Params& p, int64_t t, Unit& unit) {
       TreeNode(p.batch, unit.sequence, t).position(p.batch.context_lens[unit.sequence] + t - start);
   unit.tokens = {.begin = seen_from(p, unit.first_position).begin,
                  .end = unit.first_position + num_tokens};
-  unit.num_rows = static_cast<int>(num_tokens);  // times heads, once they are known
+  unit.num_rows = static_cast<int>(num_tokens);  // multiplied by `heads` below
   return true;
 }
 
-// The softmax so far, for each row: its maximum and the sum of exp(score - maximum).
+// State of the online softmax of each row: its maximum and the sum of exp(score - maximum).
 struct RowStates {
   float maximum[kRows];
   float sum[kRows];
 };
 
 struct Shared {
-  alignas(16) float q[kSlice][kRows];  // times the scale; zeros beyond D and the unit's rows
+  // Queries times the scale; zeros beyond D and the unit's rows.
+  alignas(16) float q[kSlice][kRows];
   float k[kBlock][kSlice + 1];
-  // Indexed by token and row; later exp(score - maximum).
+  // Scores, indexed by token and row; later exp(score - maximum).
   alignas(16) float scores[kBlock][kScoreStride];
-  int64_t v_at[kBlock];  // number of a token's first value in the pool
-  int64_t k_at[kBlock];  // -1: no row sees the token
+  int64_t v_at[kBlock];  // index in the pool of each token's first value
+  // Index in the pool of each token's first key channel; -1: no row attends to the token.
+  int64_t k_at[kBlock];
   RowStates segment, joined;
   float shrink[kRows];
-  int begin[kRows], end[kRows];  // the tokens of the block that a row sees
+  int begin[kRows], end[kRows];  // the tokens of the block that each row attends to
 };
 
-// scores[j][r] = q[r] . k[j], for thread j; a sum over ascending channels.
+// scores[j][r] = q[r] . k[j], computed by thread j as a sum over ascending channels.
 __device__ void score_block(const Params& p, const Unit& unit, Shared& shared) {
   float sums[kRows];
 #pragma unroll
   for (int r = 0; r < kRows; ++r) sums[r] = 0;
   for (int64_t d0 = 0; d0 < p.D; d0 += kSlice) {
-    __syncthreads();  // the slice before is read, and k_at is written
+    __syncthreads();  // the previous slice has been read, and k_at has been written
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-    const bool there = d0 + lane < p.D;  // lane: the channel of a slice
+    const bool there = d0 + lane < p.D;  // the lane's channel of the slice exists
     float q[kRows / kWarps];
     load_numbers(
         p.q, p.dtype,
@@ -187,7 +191,7 @@ __device__ void score_block(const Params& p, const Unit& unit, Shared& shared) {
       const float scale = d0 + lane < p.num_values ? p.value_scale : p.scale;
       shared.q[lane][warp + i * kWarps] = __fmul_rn(q[i], scale);
     }
-    constexpr int kBatch = 16;  // keys under way
+    constexpr int kBatch = 16;  // key channels that are loaded together
     for (int first = warp; first < kBlock; first += kBatch * kWarps) {
       float k[kBatch];
       load_numbers(
@@ -212,10 +216,10 @@ __device__ void score_block(const Params& p, const Unit& unit, Shared& shared) {
   for (int r = 0; r < kRows; ++r) shared.scores[threadIdx.x][r] = sums[r];
 }
 
-// Turns scores of the block at token `first` into exp(score - new maximum), a warp a row, and gives
-// the factors by which what was summed before must shrink. A lane has tokens lane + 32 * i of the
-// block: places and order of the sums are absolute. A token that a row does not see counts as
-// -infinity.
+// Turns the scores of the block that begins at token `first` into exp(score - new maximum), a warp
+// for each row, and computes the factors by which the rows' earlier sums must be multiplied. A lane
+// has tokens lane + 32 * i of the block, so that the order of the sums depends on absolute
+// positions only. A token that a row does not attend to counts as -infinity.
 __device__ void soften_block(const Params& p, const Unit& unit, int64_t first, Shared& shared) {
   const int lane = threadIdx.x % kWarp;
   for (int r = threadIdx.x / kWarp; r < kRows; r += kWarps) {
@@ -263,8 +267,8 @@ __device__ void soften_block(const Params& p, const Unit& unit, int64_t first, S
   }
 }
 
-// outputs[i][r] = outputs * shrink + sum over the tokens that row r sees, ascending, of weight * v,
-// for the columns unit.column + thread + 128 * i.
+// outputs[i][r] = outputs * shrink + sum of weight * v over row r's tokens in ascending order, for
+// the columns unit.column + thread + 128 * i.
 template <int kTiles>
 __device__ void add_values(const Params& p, const Unit& unit, const Shared& shared, int begin,
                            int end, float (&outputs)[kTiles][kRows]) {
@@ -277,7 +281,7 @@ __device__ void add_values(const Params& p, const Unit& unit, const Shared& shar
     const bool sees_all = shared.begin[r] == 0 && shared.end[r] == kBlock;
     all_see_all = all_see_all && (sees_all || r >= unit.num_rows);
   }
-  constexpr int kBatch = 8 / kTiles;  // values under way, in tokens
+  constexpr int kBatch = 8 / kTiles;  // tokens whose values are loaded together
   for (int first = begin; first < end; first += kBatch) {
     float v[kBatch * kTiles];
     load_numbers(
@@ -305,7 +309,7 @@ __device__ void add_values(const Params& p, const Unit& unit, const Shared& shar
   }
 }
 
-// The online softmax of the unit over one segment, into shared.segment and `outputs`.
+// Computes the online softmax of the unit over one segment, into shared.segment and `outputs`.
 template <int kTiles>
 __device__ void attend_segment(const Params& p, const Unit& unit, int64_t segment, Shared& shared,
                                float (&outputs)[kTiles][kRows]) {
@@ -314,7 +318,7 @@ __device__ void attend_segment(const Params& p, const Unit& unit, int64_t segmen
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) outputs[i][r] = 0;
   }
-  __syncthreads();  // the segment before is joined
+  __syncthreads();  // the previous segment has been joined
   if (threadIdx.x < kRows) {
     shared.segment.maximum[threadIdx.x] = kNothing;
     shared.segment.sum[threadIdx.x] = 0;
@@ -323,7 +327,7 @@ __device__ void attend_segment(const Params& p, const Unit& unit, int64_t segmen
   const int64_t end = min(unit.tokens.end, (segment + 1) * kAttentionSegment);
   for (int64_t first = begin / kBlock * kBlock; first < end; first += kBlock) {
     const int64_t token = first + threadIdx.x;
-    __syncthreads();  // the block before is added up
+    __syncthreads();  // the previous block has been summed
     shared.k_at[threadIdx.x] = -1;
     if (token >= begin && token < end) {
       const int64_t place = TreeNode(p.batch, unit.sequence, unit.first_token).place(token);
@@ -344,10 +348,11 @@ __device__ void attend_segment(const Params& p, const Unit& unit, int64_t segmen
   __syncthreads();
 }
 
-// Whether a row saw no token of a segment and stays unchanged. NaN scores leave a NaN sum.
+// Whether a row attends to no token of a segment, so that it stays unchanged. NaN scores give a NaN
+// sum, which is not nothing.
 __device__ bool saw_nothing(float maximum, float sum) { return maximum == kNothing && sum == 0; }
 
-// How a segment is added to those before it.
+// The factors with which a segment's result and the sum of the segments before it are added.
 struct JoinFactors {
   float old_factor, new_factor, maximum;
 };
@@ -362,8 +367,8 @@ __device__ float join(float joined, float part, const JoinFactors& factors) {
   return fmaf(part, factors.new_factor, __fmul_rn(joined, factors.old_factor));
 }
 
-// The factor of the sum of weighted values: v_scale over the sum of the weights and the
-// sink's, both relative to the larger exponent, so that neither overflows.
+// The factor of a row's weighted sum of values: v_scale divided by the sum of the weights and the
+// sink, all relative to the larger exponent, so that nothing overflows.
 __device__ float output_factor(const Params& p, int64_t head, float maximum, float sum) {
   if (p.sinks == nullptr) return __fmul_rn(__fdiv_rn(1.0f, sum), p.v_scale);
   const float sink = p.sinks[head];
@@ -377,13 +382,13 @@ __device__ int64_t part_of(const Params& p, int64_t token, int64_t head, int64_t
   return (token * p.Nkv * p.group + head) * p.num_segments + segment % p.num_segments;
 }
 
-// A block takes a unit, in kTiles * 128 columns of the values, through its segments; or through one
-// of them, whose result goes to the workspace. A row's operations and their order depend on its
-// position alone: 2 * (D + Dv) operations for each pair of a row and a token it sees. Decode reads
-// each key and value once for all heads of a unit: at 4.2 TB/s, 16 us for 64 Ki tokens of 2 kv
-// heads of 128 in bf16. Prefill reads them once for every 16 rows, mostly from the cache, and is
-// bound by fp32 arithmetic: 140 us for 1024 x 1024 pairs of 8 heads of 256 at 60 TFLOP/s, without
-// tensor cores.
+// A block computes a unit in kTiles * 128 columns of the values, for all of its segments, or for
+// one of them, whose result it stores in the workspace. A row's operations and their order depend
+// on its position alone: 2 * (D + Dv) operations for each pair of a row and a token it attends to.
+// Decode reads each key and value once for all heads of a unit: at 4.2 TB/s, 16 us for 64 Ki tokens
+// of 2 kv heads of 128 in bf16. Prefill reads them once for every 16 rows, mostly from the cache,
+// and is bound by fp32 arithmetic: 140 us for 1024 x 1024 pairs of 8 heads of 256 at 60 TFLOP/s,
+// without tensor cores.
 template <int kTiles>
 __global__ void __launch_bounds__(kThreads, kTiles == 4 ? 2 : 3)
     attend_kernel(const __grid_constant__ Params p) {
@@ -400,7 +405,7 @@ __global__ void __launch_bounds__(kThreads, kTiles == 4 ? 2 : 3)
   unit.kv_head = take(p.Nkv);
   const int64_t first_in_group = take(p.head_chunks) * p.heads_per_unit;
   const int64_t own_segment = take(p.num_segments);
-  if (!find_unit(p, p.T - 1 - index, unit)) return;  // a sequence's longest rows first
+  if (!find_unit(p, p.T - 1 - index, unit)) return;  // rows with the most tokens first
   unit.first_head = unit.kv_head * p.group + first_in_group;
   unit.heads = static_cast<int>(min(p.heads_per_unit, p.group - first_in_group));
   unit.num_rows *= unit.heads;
@@ -472,8 +477,8 @@ __global__ void __launch_bounds__(kThreads, kTiles == 4 ? 2 : 3)
   }
 }
 
-// A block joins the segments of one row and query head in their order, with the operations of
-// attend_kernel(); a thread takes every kThreads-th column. Reads 4 * (Dv + 2) bytes a segment.
+// A block joins the segments of one row and query head in order, with the operations of
+// attend_kernel(); a thread computes every kThreads-th column. Reads 4 * (Dv + 2) bytes a segment.
 __global__ void __launch_bounds__(kThreads) join_kernel(const __grid_constant__ Params p) {
   wait_for_inputs();
   const int64_t Nq = p.Nkv * p.group;
@@ -521,8 +526,8 @@ Status append(CudaContext& context, const PagedAttentionArgs& args, const Tensor
                 params);
 }
 
-// Segments that a unit of the batch may touch, among these sequences; 0: there is none. A step that
-// may be captured counts those that the page table has room for.
+// Upper bound for the segments of a unit among these sequences; 0 if there are no such sequences.
+// For a step that may be captured, it counts all tokens that the page table has room for.
 int64_t most_segments(const PagedAttentionArgs& args, const NewTokens& handled) {
   const ForwardContext& forward = *args.forward;
   const int64_t each = forward.few_rows_each();
@@ -547,21 +552,21 @@ bool has_any(const PagedAttentionArgs& args, const NewTokens& tokens) {
   return false;
 }
 
-// Heads that only the form for few new tokens has, which then takes prompts, too.
+// Whether only the split kernel supports heads of this width; it then computes prompts, too.
 bool is_wide(int64_t head_dim) { return head_dim > 256; }
 
-// Computes the sequences that have a fast form, and returns the others.
+// Computes the sequences for which there is a fast kernel, and returns the other ones.
 Result<NewTokens> attend_fast(CudaContext& context, const PagedAttentionArgs& args) {
   NewTokens others;
-  if (!args.forward->tree_starts.empty()) return others;  // the fast forms do not serve trees
+  if (!args.forward->tree_starts.empty()) return others;  // the fast kernels do not support trees
   if (paged_attention_sm90_fits(context, args)) {
     const NewTokens prompts{.least = paged_attention_sm90_min_tokens(args)};
     if (has_any(args, prompts)) HEDDLE_RETURN_IF_ERROR(paged_attention_sm90(context, args));
     others.most = prompts.least - 1;
   }
   if (paged_attention_split_fits(context, args)) {
-    // Without the form for prompts, longer ones would read keys too often; but where heads are wide
-    // the plain kernels take several times as long.
+    // Without the Hopper kernel, the split kernel would read the keys of longer prompts too often.
+    // For wide heads it is used all the same, because the plain kernels take several times as long.
     constexpr int64_t kMostSplitTokens = 8;
     const bool alone = others.most == NewTokens().most;
     const int64_t without = is_wide(args.head_dim) ? args.q.shape[0] : kMostSplitTokens;

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The second kernel of attention in splits. A row has parts i with maximum m_i, sum s_i, values
-// o_i:
+// The second kernel of split attention. A row has parts i with maximum m_i, sum s_i and values o_i:
 // y = v_scale * sum of o_i exp(m_i - m) / sum of s_i exp(m_i - m), m the largest of the m_i and the
-// sink.
-// A block owns one row (token, query head) and 64 or all D channels. A thread owns four channels of
-// every kGroups-th part; then a thread adds two channels of the groups, in their order.
-// Bytes: 4 a channel and part. Launched after each split_kernel; rows without several parts do
-// nothing.
+// sink. A block joins one row (token, query head) in 64 or all D channels. A thread has four
+// channels of every kGroups-th part; then the groups are added in order, two channels in each
+// thread. Bytes: 4 a channel and part. Launched after each split_kernel; blocks of rows without
+// several parts do nothing.
 #include "ops/attention/paged_attention_split.cuh"
 #include "ops/cuda/warp_matrix.cuh"
 
@@ -16,15 +14,15 @@ namespace {
 constexpr int kJoinThreads = 256;
 
 // A block joins the parts of kChannels channels of one row. A thread has four channels; groups of
-// threads take every kGroups-th part, several at once, and are then added in order. Reads 4 bytes
-// for each channel and part: where a step has few rows a block takes 64 channels, so that a
-// multiprocessor's share of them is small.
+// threads read every kGroups-th part, several at once, and are then added in order. Reads 4 bytes
+// for each channel and part. If a step has few rows, a block has only 64 channels, so that the work
+// is spread over more multiprocessors.
 template <int kDim, int kChannels>
 __global__ void __launch_bounds__(kJoinThreads) join_kernel(const __grid_constant__ Params p) {
   constexpr int kSlices = kDim / kChannels;
   constexpr int kLanes = kChannels / 4;
   constexpr int kGroups = kJoinThreads / kLanes;
-  constexpr int kAtOnce = 9;  // with 16 groups enough for a sequence whose parts lie in all blocks
+  constexpr int kAtOnce = 9;  // with 16 groups enough for a sequence whose parts are in all blocks
   __shared__ float maxima[kGroups], sums[kGroups];
   __shared__ __align__(16) float results[kGroups][kChannels];
   const int thread = static_cast<int>(threadIdx.x);
@@ -34,7 +32,8 @@ __global__ void __launch_bounds__(kJoinThreads) join_kernel(const __grid_constan
   const int first_channel = static_cast<int>(blockIdx.x) % kSlices * kChannels;
   const int t = row / num_heads;
   const int head = row % num_heads;
-  const int b = p.batch.row_sequences[t];  // came with the step, as the lengths did
+  // Uploaded with the step, like the lengths: may be read before the wait.
+  const int b = p.batch.row_sequences[t];
   const SplitExtent extent = b < 0 ? SplitExtent() : extent_of(p, b);
   const int kv_head = head / p.group;
   const int head_on_line = kv_head % p.heads_on_line;
@@ -119,7 +118,8 @@ __global__ void __launch_bounds__(kJoinThreads) join_kernel(const __grid_constan
 template <int kDim>
 Status join(CudaContext& context, const Params& params) {
   constexpr int kChannels = 64;
-  constexpr int64_t kFewRows = 256;  // with a block each, so few rows leave multiprocessors idle
+  // With so few rows, one block for each would leave multiprocessors idle.
+  constexpr int64_t kFewRows = 256;
   const char* const name = "paged_attention join";
   const int64_t rows = int64_t{params.num_rows} * params.num_kv_heads * params.group;
   if (rows > kFewRows) {

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // softmax(scale Q K') V on Hopper's tensor cores: bf16 factors, fp32 sums, one online softmax a
-// row.
-// A block owns 128 rows (token, query head) of one sequence and kv head, through all tokens they
-// see in tiles of 128, or 64 for D = 256. One warp loads, a lane each box; each of two warpgroups
-// owns 64 rows, a warp 16 of them; a thread has a quarter of the columns of two rows.
-// Flops: 4 * D a pair of a row and a token. Bytes: keys and values once a block, mostly from the
-// cache.
-// Taken in fast mode for sequences of at least 128 / (Nq / Nkv) new tokens without trees:
-// everything bf16, D of 64, 128 or 256 (paged_attention_sm90_fits()).
+// row. A block computes 128 rows (token, query head) of one sequence and kv head, over all tokens
+// that they attend to, in tiles of 128 tokens, or 64 for D = 256. One warp loads, each lane one
+// box. Each of two warpgroups computes 64 rows, a warp 16 of them; a thread has a quarter of the
+// columns of two rows. Flops: 4 * D a pair of a row and a token. Bytes: keys and values once a
+// block, mostly from the cache. Used in fast mode for sequences of at least 128 / (Nq / Nkv) new
+// tokens without trees: everything bf16, D of 64, 128 or 256 (paged_attention_sm90_fits()).
 #include <algorithm>
 #include <cfloat>
 
@@ -37,8 +35,9 @@ using sm90::swizzled;
 
 constexpr int kGroups = 2;  // warpgroups that multiply, each 64 rows
 constexpr int kThreads = (kGroups + 1) * kWarpgroup;
-constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;  // 168 a thread on average
-constexpr int kLeastPage = 8;  // rows of a page: what the swizzle takes as one
+// Registers a thread; 168 on average.
+constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
+constexpr int kLeastPage = 8;  // least tokens of a page: the swizzle repeats after 8 rows
 constexpr float kLog2E = 1.4426950408889634f;
 
 // Tokens per tile of keys and values; tiles are aligned to it.
@@ -49,16 +48,16 @@ struct Params {
   CUtensorMap values;  // the same boxes of the value pool
   const CudaBf16* q;
   CudaBf16* y;
-  const float* sinks;  // null: none
+  const float* sinks;  // null: no sinks
   int64_t q_stride, y_stride;
   PageTable pages;
   DeviceBatch batch;
   int32_t num_sequences;
-  int32_t num_units;  // upper bound of the batch's units for each of `columns`
-  int32_t columns;    // kv heads times the chunks of their query heads
+  int32_t num_units;  // upper bound of the batch's units for each of the `columns`
+  int32_t columns;    // kv heads times the groups that their query heads are divided into
   int32_t head_chunks, heads_per_unit, group;
   int32_t tokens_per_unit, min_tokens;
-  int32_t window;    // 0: none
+  int32_t window;    // 0: no window
   int32_t box_rows;  // tokens of a box
   float scale, v_scale;
 };
@@ -68,11 +67,11 @@ struct Shared {
   static constexpr int kKeys = tile_tokens(kDim);
   static constexpr int kStages = kDim == 256 ? 2 : kDim == 128 ? 3 : 4;
   static constexpr int kBlocks = kDim / 64;        // blocks of 64 channels
-  static constexpr int kBlockBytes = kKeys * 128;  // bytes of such a block of a tile
+  static constexpr int kBlockBytes = kKeys * 128;  // bytes of a block of 64 channels in a tile
 
   using Tile = uint8_t[kBlocks][kBlockBytes];
 
-  uint8_t q[kGroups][kBlocks][kTileBytes];  // then the rows of y
+  uint8_t q[kGroups][kBlocks][kTileBytes];  // queries; later the rows of y
   Tile k[kStages];
   Tile v[kStages];
   sm90::Barrier k_full[kStages], k_empty[kStages];
@@ -80,18 +79,18 @@ struct Shared {
   int sequence;  // -1: the block has no work
 };
 
-// The rows that a block works on: row r is token r / heads, query head r % heads.
+// The rows that a block computes: row r is token r / heads, query head r % heads.
 struct Unit {
   int sequence;
-  int first_token;     // row of the step
-  int first_position;  // position in the sequence
+  int first_token;     // index of the unit's first row among the rows of the step
+  int first_position;  // position of the first row in its sequence
   int num_tokens, num_rows;
   int kv_head, first_head, heads;
-  TokenRange seen;  // tokens that at least one row sees
+  TokenRange seen;  // tokens that at least one row attends to
 };
 
-// Units of sequence b start at index query_start[b] / tokens_per_unit + b, past the previous
-// sequence's last: the index determines the sequence.
+// Finds the unit of a block. Units of sequence b start at index query_start[b] / tokens_per_unit +
+// b, which is past the previous sequence's last unit: the index determines the sequence.
 __device__ inline int find_sequence(const Params& p, int place, int thread) {
   for (int b = thread; b < p.num_sequences; b += kThreads) {
     const int begin = p.batch.query_start[b], end = p.batch.query_start[b + 1];
@@ -131,7 +130,7 @@ __device__ inline void load_tiles(const Params& p, Shared<kDim>& s, const Unit& 
   const int end = (static_cast<int>(unit.seen.end) - 1) / S::kKeys + 1;
   for (int tile = first; tile < end; ++tile) {
     const int64_t token = int64_t{tile} * S::kKeys + box * p.box_rows;
-    // Tokens that no row sees are not read: their pages may be anything.
+    // Tokens that no row attends to are not read: their page ids may be arbitrary.
     const bool has = box < boxes && token < unit.seen.end && token + p.box_rows > unit.seen.begin;
     const int row = has ? static_cast<int>(p.pages.page_of(unit.sequence, token) * page_size +
                                            token % page_size)
@@ -179,16 +178,16 @@ __device__ inline uint64_t along_blocks(uint64_t descriptor, int step, int block
   return descriptor + step / 4 * (block_bytes >> 4) + step % 4 * (32 >> 4);
 }
 
-// A thread's two rows of a warpgroup's 64, and the softmax of each so far.
+// The two rows that a thread has of its warpgroup's 64, and the state of each row's softmax.
 struct RowPair {
-  int begin[2], end[2];  // tokens that the row sees
+  int begin[2], end[2];  // tokens that each row attends to
   float maximum[2] = {-INFINITY, -INFINITY};
   float sum[2] = {0, 0};  // over this thread's columns
   float shrink[2];
 };
 
-// Turns the scores of the tile at token `first` into exp(score - maximum), and sets the factor by
-// which the sums so far must shrink.
+// Turns the scores of the tile that begins at token `first` into exp(score - maximum), and computes
+// the factors by which the rows' earlier sums must be multiplied.
 template <bool kMasked, int kCount>
 __device__ inline void soften(float (&s)[kCount], RowPair& rows, int first, float scale, int lane) {
   if constexpr (kMasked) {
@@ -205,7 +204,7 @@ __device__ inline void soften(float (&s)[kCount], RowPair& rows, int first, floa
 #pragma unroll
     for (int i = 2 * row; i < kCount; i += 4) top = fmaxf(top, fmaxf(s[i], s[i + 1]));
     top = quad_max(top);
-    // A row that has seen nothing yet has nothing to shrink, and exp2(-infinity) is 0.
+    // A row that has not seen a token yet has earlier sums of 0; its exp2(-infinity) is 0, too.
     const float base = (top == -INFINITY ? 0.0f : top) * scale;
     rows.shrink[row] = exp2_of(fmaf(rows.maximum[row], scale, -base));
     rows.maximum[row] = top;
@@ -220,8 +219,8 @@ __device__ inline void soften(float (&s)[kCount], RowPair& rows, int first, floa
   }
 }
 
-// Zeroes the values of tokens that no row sees: pages may hold anything there, even NaN, and 0
-// times NaN is not 0.
+// Zeroes the values of tokens that no row attends to: pages may contain anything there, even NaN,
+// and 0 times NaN is not 0.
 template <int kDim>
 __device__ inline void clear_unseen(typename Shared<kDim>::Tile& v, int begin, int end,
                                     int thread) {
@@ -242,11 +241,11 @@ __device__ inline void attend(const Params& p, Shared<kDim>& s, const Unit& unit
   constexpr int kKeys = S::kKeys;
   constexpr int kSteps = kKeys / 16;          // steps of the product with the values
   constexpr int kParts = kDim > 128 ? 2 : 1;  // parts of the output's columns
-  constexpr int kPart = kDim / kParts / 2;    // numbers of a thread in each
+  constexpr int kPart = kDim / kParts / 2;    // numbers that a thread has in each part
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroup;
   const int warp = thread / kWarp, lane = thread % kWarp;
 
-  // Queries, zeros beyond the unit's rows.
+  // Loads the queries; rows beyond the unit's become zeros.
   constexpr int kOctets = kDim / 8;
   for (int at = thread; at < 64 * kOctets; at += kWarpgroup) {
     const int row = at / kOctets, c = at % kOctets * 8;
@@ -273,7 +272,7 @@ __device__ inline void attend(const Params& p, Shared<kDim>& s, const Unit& unit
   const int begin = static_cast<int>(unit.seen.begin), end = static_cast<int>(unit.seen.end);
   const int first_tile = begin / kKeys, last_tile = (end - 1) / kKeys;
   const float scale = p.scale * kLog2E;
-  // All rows see all of the tiles between these.
+  // All rows attend to all tokens of the tiles between all_from and all_until.
   const int all_from = p.window > 0 ? max(0, end - p.window) : 0;
   const int all_until = unit.first_position + 1;
 
@@ -316,8 +315,8 @@ __device__ inline void attend(const Params& p, Shared<kDim>& s, const Unit& unit
     }
     sm90::products_commit();
   };
-  // Softmax of the tile whose scores are ready. Before its weights are packed, the products with
-  // the values of the tile before have ended, and their stage is free.
+  // Computes the softmax of the tile whose scores are ready. Before its weights are packed, it
+  // waits for the products with the values of the previous tile, whose stage is then free.
   const auto turn_to_weights = [&](int tile) {
     const int first = tile * kKeys;
     if (first >= all_from && first + kKeys <= all_until) {
@@ -368,7 +367,7 @@ __device__ inline void attend(const Params& p, Shared<kDim>& s, const Unit& unit
 #pragma unroll
   for (int part = 0; part < kParts; ++part) sm90::settle(o[part]);
 
-  // The sum takes the sink's share, both relative to the larger exponent.
+  // Adds the sink's share to the sum, both relative to the larger exponent.
   float factor[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -415,7 +414,8 @@ __global__ void __launch_bounds__(kThreads, 1) attend_kernel(const __grid_consta
   S& s = *reinterpret_cast<S*>(raw);
   const int thread = static_cast<int>(threadIdx.x);
   const int column = static_cast<int>(blockIdx.x) % p.columns;
-  const int place = p.num_units - 1 - static_cast<int>(blockIdx.x) / p.columns;  // longest first
+  // Longest units first.
+  const int place = p.num_units - 1 - static_cast<int>(blockIdx.x) / p.columns;
   if (thread == 0) {
     s.sequence = -1;
     for (int i = 0; i < S::kStages; ++i) {
@@ -453,7 +453,7 @@ int64_t group_of(const PagedAttentionArgs& args) {
   return args.q.shape[1] / (args.num_kv_heads * args.head_dim);
 }
 
-// The pool as rows of tokens, page after page.
+// The pool as a matrix with one row for each token, page after page.
 TensorView token_rows(const PagedAttentionArgs& args, const MutableTensorView& pool) {
   const int64_t width = args.num_kv_heads * args.head_dim;
   return {pool.data, DType::kBf16, Shape{pool.shape[0] * args.forward->page_size, width}, width};

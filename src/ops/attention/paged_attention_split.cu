@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // softmax(scale Q K') V for few new tokens: scores are [16 tokens, 8 rows] products of a warp
-// (mma.sync).
-// A block owns an equal share of the step's tokens (paged_attention_plan.h), one item after the
-// other:
-// 8 rows (token, query head) of a sequence and kv head over some of their tokens. A warp owns every
-// fourth tile of 16 tokens, a lane two rows of the softmax. Warps are added in order; an item that
-// is only a part of its unit is kept for paged_attention_join.cu.
-// Bytes: 4 * D a token and kv head, once: bound by memory. Flops: 4 * D a pair of a row and a
-// token.
-// Taken in fast mode, in bf16 with D of 64, 128, 256 or 512, for sequences too short for
-// paged_attention_sm90.h, or of up to 8 new tokens on GPUs without that form; with D of 512, which
-// that form does not have, for all. Not for trees.
+// (mma.sync). A block computes an equal share of the step's tokens (paged_attention_plan.h), one
+// item after the other: 8 rows (token, query head) of a sequence and kv head over some of their
+// tokens. A warp computes every fourth tile of 16 tokens, a lane has two rows of the softmax. The
+// warps' results are added in order; the result of an item that is only a part of its unit is
+// stored for paged_attention_join.cu. Bytes: 4 * D a token and kv head, once: bound by memory.
+// Flops: 4 * D a pair of a row and a token. Used in fast mode, in bf16 with D of 64, 128, 256 or
+// 512, for sequences too short for paged_attention_sm90.h, or of up to 8 new tokens on GPUs without
+// that kernel; with D of 512, which that kernel does not support, for all sequences. Not for trees.
 #include <algorithm>
 #include <limits>
 
@@ -24,26 +21,26 @@ namespace {
 
 constexpr int kKeys = kTileTokens;  // keys that a warp multiplies at a time
 
-// A multiprocessor has room for two blocks, or for one whose heads are wider.
+// Widest heads with which two blocks fit on a multiprocessor; with wider ones only one block fits.
 constexpr int kMostForTwo = 256;
 
 // A part of a unit, or all of it: eight rows of a sequence and one kv head over some of their
-// tokens. Column c of the eight is token c / group, query head c % group of those that share the kv
-// head, counted from `first`.
+// tokens. Column c of the eight is token c / group, query head c % group of the heads that share
+// the kv head, counted from `first`.
 struct Item {
   int sequence, kv_head;
   int first, num_columns;
-  int begin, end;  // tokens
-  int part;        // index of the results, in eights; -1: they go to y
+  int begin, end;  // range of the item's tokens
+  int part;        // index of its results in groups of eight; -1: the results are written to y
 };
 
 __device__ inline int position_of(const Params& p, int sequence, int column) {
   return p.batch.context_lens[sequence] + column / p.group;
 }
 
-// The unit at tile `at` of the line, which has one there.
+// Finds the unit that contains tile `at` of the line; there must be one.
 __device__ inline Unit unit_at(const Params& p, const Plan& plan, int at) {
-  int low = 0, high = p.num_sequences;  // starts[low] <= at < starts[high]
+  int low = 0, high = p.num_sequences;  // invariant: starts[low] <= at < starts[high]
   while (high - low > 1) {
     const int middle = (low + high) / 2;
     if (plan.starts[middle] <= at) {
@@ -58,8 +55,8 @@ __device__ inline Unit unit_at(const Params& p, const Plan& plan, int at) {
   return unit_of(plan.shares, extent, low, index, start);
 }
 
-// Iterates over the items of a block in their order. A block computes a share for one of the heads
-// on the line.
+// Iterates over the items of a block in order. A block computes a share for one of the kv heads
+// that have this line.
 class Items {
  public:
   __device__ Items(const Params& p, const Plan& plan, int block)
@@ -69,7 +66,7 @@ class Items {
     end_ = plan.shares.begin_of(share_ + 1);
   }
 
-  // Sets `item` to the next one. False: there is none, and `item` is as it was.
+  // Sets `item` to the next item. Returns false, with `item` unchanged, if there is none.
   __device__ bool next(Item& item) {
     while (at_ < end_) {
       const Unit unit = unit_at(p_, plan_, at_);
@@ -94,7 +91,8 @@ class Items {
     const int top = position_of(p_, unit.sequence, item.first + item.num_columns - 1) + 1;
     const int least =
         p_.window > 0 ? max(0, position_of(p_, unit.sequence, item.first) + 1 - p_.window) : 0;
-    const int tile = unit.extent.begin / kTileTokens;  // the first one of the unit
+    // Index of the unit's first tile among the tiles of its sequence.
+    const int tile = unit.extent.begin / kTileTokens;
     item.begin = max(least, (tile + first_tile) * kTileTokens);
     item.end = min(top, (tile + last_tile) * kTileTokens);
     const bool whole = first_tile == 0 && last_tile == unit.span.num_tiles;
@@ -105,12 +103,13 @@ class Items {
   const Params& p_;
   const Plan& plan_;
   int share_, head_;
-  int begin_ = 0, end_ = 0;  // tiles of the share
-  int at_ = 0;               // tile at which the next unit begins
+  int begin_ = 0, end_ = 0;  // range of the share in tiles
+  int at_ = 0;               // tile of the line at which the next unit begins
 };
 
-// Memory idles while the new tokens are appended: the item's first tokens of earlier steps come to
-// the second-level cache meanwhile. Of 264 blocks together less than that has room for.
+// Memory is idle while the new tokens are appended. Meanwhile this prefetches the item's first
+// tokens, if they are from earlier steps, into the second-level cache; all 264 blocks together
+// prefetch less than it has room for.
 template <int kDim>
 __device__ inline void fetch_context(const Params& p, const Item& item) {
   constexpr int kRowBytes = kDim * 2;
@@ -125,8 +124,8 @@ __device__ inline void fetch_context(const Params& p, const Item& item) {
   }
 }
 
-// The queries of an item, where a thread's registers have no room for them; 8 numbers more, so that
-// rows lie in different banks.
+// The queries of an item in shared memory, if a thread's registers have no room for them. Rows are
+// padded by 8 numbers, so that they are in different banks.
 template <int kDim, bool kShared>
 struct Queries {};
 
@@ -140,10 +139,12 @@ struct Shared : Queries<kDim, (kDim > kMostForTwo)> {
   static constexpr int kStages = kDim >= 256 ? 3 : 4;
   static constexpr int kRowBytes = kDim * 2;
 
-  // For each warp stages of keys and values in turn; afterwards the results of all warps.
+  // Each warp has several stages of keys and values that are used in turn; afterwards the same
+  // memory holds the results of all warps.
   union {
     uint8_t stages[kWarps][kStages][kKeys * kRowBytes];
-    float results[kWarps][kColumns][kDim + 4];  // columns 2 * n lie in different banks
+    // The padding puts columns 2 * n into different banks.
+    float results[kWarps][kColumns][kDim + 4];
   };
 
   float maxima[kWarps][kColumns], sums[kWarps][kColumns];
@@ -151,7 +152,8 @@ struct Shared : Queries<kDim, (kDim > kMostForTwo)> {
   Scan scan;
 };
 
-// Fills them; zeros for columns that the item does not have. Called by all threads.
+// Loads the queries of an item; columns that the item does not have become zeros. All threads call
+// it.
 template <int kDim>
 __device__ inline void share_queries(const Params& p, const Item& item, Shared<kDim>& s) {
   constexpr int kOctets = kDim / 8;
@@ -169,13 +171,13 @@ __device__ inline void share_queries(const Params& p, const Item& item, Shared<k
   __syncthreads();
 }
 
-// The 16 bytes of channels [8 * octet, 8 * octet + 8) of a stage's row.
+// Address of the 16 bytes with channels [8 * octet, 8 * octet + 8) of a stage's row.
 template <int kDim>
 __device__ inline uint8_t* octet_at(uint8_t* stage, int row, int octet) {
   return stage + row * (kDim * 2) + ((octet ^ (row % 8)) * 16);
 }
 
-// Iterates over a warp's tokens of an item: 16 at a time, with those of the other warps between.
+// Iterates over the tokens of an item that a warp computes: 16 at a time, every kWarps-th tile.
 template <int kDim>
 class Walk {
  public:
@@ -192,13 +194,14 @@ class Walk {
 
   [[nodiscard]] __device__ int token(int step) const { return first_ + step * kWarps * kKeys; }
 
-  // Stage of the keys, the first of two loads of a step.
+  // Stage of load number `load`; a step has two loads, first keys, then values.
   [[nodiscard]] __device__ uint8_t* stage(int load) const {
     return stages_[load % Shared<kDim>::kStages];
   }
 
-  // Starts load 2 * step of keys or 2 * step + 1 of values, and closes a group of copies even where
-  // there is none. Tokens that no column sees are zeros: pages may hold anything there.
+  // Starts load 2 * step (keys) or 2 * step + 1 (values) and commits a group of copies even if
+  // there are no more tokens. Tokens that no column attends to become zeros: pages may contain
+  // anything there.
   __device__ void start(int load) {
     if (load < 2 * num_steps_) {
       if (load % 2 == 0) {
@@ -225,7 +228,8 @@ class Walk {
   }
 
  private:
-  // The first element in the pool of token lane % 16 of a step; -1: no column sees the token.
+  // Index in the pool of the first element of token lane % 16 of a step; -1: no column attends to
+  // the token.
   [[nodiscard]] __device__ int64_t find_row(int step) const {
     const int token = this->token(step) + lane_ % kKeys;
     if (token < item_.begin || token >= item_.end) return -1;
@@ -238,16 +242,16 @@ class Walk {
   uint8_t (*stages_)[kKeys * kDim * 2];
   int lane_;
   int first_, num_steps_;
-  int64_t row_ = -1;       // row of the step that is being loaded
-  int64_t next_row_ = -1;  // row of the step after it, whose page is looked up meanwhile
+  int64_t row_ = -1;       // index in the pool for the step that is being loaded
+  int64_t next_row_ = -1;  // index for the step after it, looked up one step ahead
 };
 
-// The softmax of an item over the tokens of one warp. Columns 2 * (lane % 4) and the next are a
-// lane's own.
+// The softmax of an item over the tokens of one warp. A lane has columns 2 * (lane % 4) and the
+// next.
 template <int kDim>
 struct State {
   float maximum[2] = {-INFINITY, -INFINITY};
-  float sum[2] = {0, 0};  // over the lane's tokens
+  float sum[2] = {0, 0};  // sums over the lane's tokens
   float output[kDim / 16][4];
 };
 
@@ -259,7 +263,7 @@ __device__ inline void attend(const Params& p, const Item& item, const Shared<kD
 #pragma unroll
   for (int load = 0; load < S::kStages - 1; ++load) walk.start(load);
 
-  // Queries as second factors: column lane / 4.
+  // Queries as second factors of a product: a lane has column lane / 4.
   uint32_t q[kShared ? 1 : kDim / 16][2];
   if constexpr (!kShared) {
     const int column = lane / 4;
@@ -290,7 +294,7 @@ __device__ inline void attend(const Params& p, const Item& item, const Shared<kD
   }
 
   for (int step = 0; step < walk.num_steps(); ++step) {
-    // Scores: rows are tokens, columns those of the item.
+    // Computes the scores: rows are tokens, columns are the item's columns.
     wait_copies<S::kStages - 2>();
     __syncwarp();
     float scores[4] = {0, 0, 0, 0};
@@ -393,7 +397,7 @@ __global__ void __launch_bounds__(kThreads, kDim > kMostForTwo ? 1 : 2)
         s.sums[warp][lane * 2 + i] = state.sum[i];
       }
     }
-    __syncthreads();  // all warps have used their stages
+    __syncthreads();  // all warps have finished with their stages
 #pragma unroll
     for (int m = 0; m < kDim / 16; ++m) {
 #pragma unroll
@@ -403,7 +407,7 @@ __global__ void __launch_bounds__(kThreads, kDim > kMostForTwo ? 1 : 2)
     }
     __syncthreads();
 
-    // Warps are added in order.
+    // The warps' results are added in order.
     const int base_part = item.part < 0 ? -1 : item.part * kColumns;
     for (int column = warp; column < item.num_columns; column += kWarps) {
       float top = s.maxima[0][column];
@@ -443,7 +447,7 @@ __global__ void __launch_bounds__(kThreads, kDim > kMostForTwo ? 1 : 2)
         p.parts.sums[base_part + column] = sum;
       }
     }
-    __syncthreads();  // before the stages are written again
+    __syncthreads();  // waits before the stages are written again
   }
 }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // q.y = rope(norm(q)); page(k) = rope(norm(k)) / k_scale; page(v) = v / v_scale: one launch instead
 // of four.
-// A block owns 8 heads of one row of the step, queries, then keys, then values; all its threads
-// form the row's angles. A warp owns a head, a lane every 32nd pair of channels
-// (rope/rotate_head.cuh).
-// Bytes: 2 * (Nq + 2 * Nkv) * D elements a row: bandwidth-bound; in decode the launch decides.
-// Taken where the graph has rope, rope and paged_attention in a chain and rotate_append_fits().
+// A block processes 8 heads of one row of the step, queries, then keys, then values; all its
+// threads compute the row's angles. A warp processes a head, a lane every 32nd pair of channels
+// (rope/rotate_head.cuh). Bytes: 2 * (Nq + 2 * Nkv) * D elements a row: bandwidth-bound; decode is
+// bound by the launch. Used if the graph has a chain of rope, rope and paged_attention, and
+// rotate_append_fits().
 #include "ops/attention/rotate_append.h"
 #include "ops/cuda/any_dtype.cuh"
 #include "ops/cuda/launch.cuh"
@@ -19,7 +19,7 @@ namespace {
 constexpr int kHeadsPerBlock = 8;
 constexpr int kThreads = kHeadsPerBlock * kWarp;
 
-// Rows of one pool.
+// The rows of keys or values that are stored in one pool.
 struct Target {
   void* pool;
   int64_t page_stride;
@@ -39,13 +39,13 @@ struct Params {
   int64_t num_heads, num_kv_heads;  // query heads; key and value heads
   Rotation q_rotation, k_rotation;
   PageTable pages;
-  const int32_t* first_stored;  // indexed by sequence
+  const int32_t* first_stored;  // tokens of each sequence that are stored already
   DeviceBatch batch;
 };
 
-// A row of blocks has a row of the step, a warp one head of its queries, keys or values. Angles
-// are formed while the projection still runs: positions came with the step. Attention starts then,
-// too, and fetches older pages.
+// A row of blocks processes a row of the step, a warp one head of its queries, keys or values.
+// Angles are computed while the projection still runs, because positions were uploaded with the
+// step. Attention is allowed to start then, too, and prefetches older pages.
 template <typename Scalar>
 __global__ void __launch_bounds__(kThreads) rotate_append_kernel(const __grid_constant__ Params p) {
   __shared__ float cosines[kMaxRotaryPairs];
@@ -57,7 +57,8 @@ __global__ void __launch_bounds__(kThreads) rotate_append_kernel(const __grid_co
   const int64_t D = p.q_rotation.D;
   int64_t head = int64_t{blockIdx.y} * kHeadsPerBlock + threadIdx.x / kWarp;
   const int64_t b = p.batch.row_sequences[row];
-  int64_t to = -1;  // element of the pool where the row's first key or value goes; -1: not stored
+  // Index in the pool where the row's key or value is stored; -1: it is not stored.
+  int64_t to = -1;
   if (b >= 0 && p.batch.state_slots[b] >= 0) {
     const int64_t position = p.batch.context_lens[b] + row - p.batch.query_start[b];
     if (position >= p.first_stored[b]) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // score(candidate) = score(parent) * p(token); the topk best of a level are the next level's rows,
 // and the best of all levels become the drafts (grow_tree_steps.h, shared with the CPU).
-// A block owns a tree, a thread every 256th candidate or branch; barriers part the steps.
-// Comparisons: candidates of a level (at most 256), or of a tree (1,040), squared. Latency-bound.
-// The only form on CUDA.
+// A block computes a tree, a thread every 256th candidate or branch; the steps are separated by
+// barriers. Comparisons: the square of the candidates of a level (at most 256), or of a tree
+// (1,040). Latency-bound. The only kernels for this on CUDA.
 #include "ops/cuda/launch.cuh"
 #include "ops/drafting/grow_tree_steps.h"
 #include "ops/drafting/grow_trees.h"
@@ -15,7 +15,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kMostCandidates = kMostBranches + kMostGrown * kMostBranches;
 
-// The threads of a block.
+// The threads of a block as a team.
 struct ThreadsTeam {
   template <typename Body>
   __device__ void each(int n, const Body& body) {

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// held = the drafts of a chain, from the first on, that equal the token drawn before them and end
-// no text; missing = num_drafts - held; the state after the last held draft is copied to the
-// working slot.
-// A thread owns a sequence; blocks and warps are only groups of them.
-// Bytes: 8 a draft and those of the ending tokens; latency-bound, about 2 us.
-// The only form: chains of drafts on a GPU. Trees are walked by the host
-// (speculative/draft_tree.h).
+// held = number of leading drafts of a chain that equal the token drawn before them and do not end
+// the text; missing = num_drafts - held. Requests a copy of the state after the last held draft to
+// the working slot. A thread processes a sequence; threads do not cooperate. Bytes: 8 a draft, and
+// the tokens that end texts; latency-bound, about 2 us. The only kernel for chains of drafts on a
+// GPU. The host walks trees (speculative/draft_tree.h).
 #include "ops/cuda/launch.cuh"
 #include "ops/drafting/walk_drafts.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // y[t, n] = f(a[t, n], b[t, n]), b one number a row, or a factor (element.cuh).
-// A thread owns eight neighbouring elements of a row, and goes on by the size of the grid.
-// Bytes: up to 3 * T * N elements: bandwidth-bound. The only form on CUDA; skinny_product.cu and
-// few_experts.cu compute gates of few rows on their way instead.
+// A thread owns eight neighbouring elements of a row, and loops with the grid's size as stride.
+// Bytes: up to 3 * T * N elements: bandwidth-bound. The only kernel for these ops on CUDA, but for
+// few rows skinny_product.cu and few_experts.cu compute gates as part of their products instead.
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/rows.cuh"
 #include "ops/elementwise/element.cuh"
@@ -13,14 +13,14 @@ namespace {
 
 struct Params {
   SourceRows a;
-  SourceRows b;  // without memory: none
+  SourceRows b;  // without memory: the op has only the input a
   TargetRows y;
   int64_t N;
   int64_t octets_per_row;
   int64_t num_octets;
   ElementwiseKind kind;
-  int64_t run;   // neighbouring columns of a that share a column of b; 1: as many columns as a
-  float factor;  // b of kScale
+  int64_t run;   // neighbouring columns of a that share a column of b; 1: b is as wide as a
+  float factor;  // the factor of kScale, which replaces b
 };
 
 constexpr int kThreads = 256;
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kThreads) elementwise_kernel(const __grid_cons
     float a[kOctet];
     float b[kOctet] = {};
     p.a.load(t, n, count, a);
-    if (p.run > 1 && p.run == p.N) {  // one number for the row
+    if (p.run > 1 && p.run == p.N) {  // b has one number for the whole row
       p.b.load(t, 0, 1, b);
 #pragma unroll
       for (int j = 1; j < kOctet; ++j) b[j] = b[0];

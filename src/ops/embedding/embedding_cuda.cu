@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // y[t] = table[ids[t]], converted to y's dtype.
-// A thread owns eight neighbouring elements of a row, and goes on by the size of the grid.
+// A thread owns eight neighbouring elements of a row, and loops with the grid's size as stride.
 // Bytes: T * H elements of the table and of y: bandwidth-bound. The only form on CUDA.
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/rows.cuh"

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // y [T, N] = x [T, K] weight' [K, N] through cuBLASLt, with fp32 sums and TF32 off. Host code: the
-// library owns the kernels, blocks and tiles. It computes y' = weight x', since it counts columns
-// first.
-// Flops: 2 * T * N * K. A new shape costs a search for an algorithm, some 100 us; later ones a
-// look-up.
-// Taken by linear_cuda.cu in fast mode where skinny_product.h has no form, from 5 rows on.
+// library has the kernels. It computes y' = weight x', because its matrices are stored column by
+// column. Flops: 2 * T * N * K. The first product of a shape also searches an algorithm, some 100
+// us; later ones look it up. linear_cuda.cu uses it in fast mode from 5 rows on, where
+// skinny_product.h has no kernel.
 #include <algorithm>
 #include <array>
 #include <compare>
@@ -44,7 +43,7 @@ struct Library {
   decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set = nullptr;
 };
 
-// Never unloaded: that takes as long as loading, and the process ends soon after.
+// The library is never unloaded: that takes as long as loading, and the process ends soon after.
 Result<Library> load_library() {
   constexpr const char* kName = "libcublasLt.so." HEDDLE_VALUE_TEXT_OF(CUBLAS_VER_MAJOR);
   void* handle = dlopen(kName, RTLD_NOW | RTLD_LOCAL);
@@ -106,7 +105,7 @@ uint32_t alignment_of(const TensorView& tensor) {
   return static_cast<uint32_t>(bits & (~bits + 1));
 }
 
-// The key that an algorithm is chosen by.
+// The properties of a product that determine which algorithm is chosen.
 struct ProductShape {
   int64_t T, K, N;
   int64_t x_stride, weight_stride, y_stride;
@@ -115,8 +114,8 @@ struct ProductShape {
   auto operator<=>(const ProductShape&) const = default;
 };
 
-// A product of one shape as the library wants it described. It counts columns first: our rows are
-// its columns, so that it computes y' [N, T] = weight [N, K] x' [K, T].
+// The description of a product of one shape for the library. Its matrices are stored column by
+// column, so that our rows are its columns: it computes y' [N, T] = weight [N, K] x' [K, T].
 struct Plan {
   Plan(const Library& functions) : library(&functions) {}
 
@@ -133,12 +132,12 @@ struct Plan {
   const Library* library;
   cublasLtMatmulDesc_t product = nullptr;
   cublasLtMatrixLayout_t weight = nullptr, x = nullptr, y = nullptr;
-  std::optional<cublasLtMatmulAlgo_t> algorithm;  // none: the library has none
+  std::optional<cublasLtMatmulAlgo_t> algorithm;  // nullopt: the library has no algorithm
 };
 
 constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;
 
-// Shapes that are remembered: prompts of every length up to a chunk, for the products of a model.
+// Most plans that are kept: prompts of every length up to a chunk, for all products of a model.
 constexpr size_t kMostPlans = 1 << 16;
 
 class CublasLtProducts final : public DenseProducts {
@@ -181,13 +180,14 @@ class CublasLtProducts final : public DenseProducts {
   }
 
  private:
-  // The stride of a single row says nothing and may be less than its width.
+  // With a single row the tensor's stride is meaningless and may be less than the width.
   static int64_t stride_of(const TensorView& tensor) {
     return tensor.shape[0] <= 1 ? tensor.shape[1] : tensor.row_stride;
   }
 
   Status describe(const ProductShape& shape, Plan& plan) const {
-    // 32F: fp32 multiply-adds for fp32, never TF32; fp32 sums for the others.
+    // COMPUTE_32F: fp32 inputs are multiplied in fp32, never TF32; 16-bit inputs are summed in
+    // fp32.
     HEDDLE_RETURN_IF_ERROR(
         library_status(library_.desc_create(&plan.product, CUBLAS_COMPUTE_32F, CUDA_R_32F),
                        "cublasLtMatmulDescCreate"));
@@ -224,7 +224,7 @@ class CublasLtProducts final : public DenseProducts {
     };
     HEDDLE_RETURN_IF_ERROR(
         prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kWorkspaceBytes)));
-    // Where K is split, its parts are added in fp32 and in order.
+    // If an algorithm splits K, its parts must be added in fp32 and in order.
     HEDDLE_RETURN_IF_ERROR(prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
                                   static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)));
     HEDDLE_RETURN_IF_ERROR(

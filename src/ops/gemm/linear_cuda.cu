@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// y[t, n] = sum over k of x[t, k] weight[n, k] + bias[n]; and the choice between the forms of that
-// product.
-// linear_kernel: a warp owns 4 x 4 elements of y, or 1 x 2 for one row and few elements; a lane
-// every 32nd octet of K (row_products.cuh). The 8 warps of a block have the same rows and
-// neighbouring columns.
-// Flops: 2 * T * N * K at the rate of fp32 multiply-adds; bytes: the weights once.
-// Taken in exact mode, and where neither skinny_product.h (up to 16 rows) nor dense_products.h has
-// a form.
-// bias_kernel: y[t] = bias, a thread eight elements, before cuBLASLt adds its product.
+// y[t, n] = sum over k of x[t, k] weight[n, k] + bias[n]; and the choice of the kernel for it.
+// linear_kernel: a warp computes 4 x 4 elements of y, or 1 x 2 for one row and few elements; a lane
+// has every 32nd octet of K (row_products.cuh). The 8 warps of a block have the same rows and
+// neighbouring columns. Flops: 2 * T * N * K at the rate of fp32 multiply-adds; bytes: the weights
+// once. Used in exact mode, and where neither skinny_product.h (up to 16 rows) nor dense_products.h
+// supports the product. bias_kernel: y[t] = bias, a thread writes eight elements, before cuBLASLt
+// adds its product.
 #include "ops/cuda/launch.cuh"
 #include "ops/gemm/dense_products.h"
 #include "ops/gemm/linear.h"
@@ -37,7 +35,7 @@ struct BiasParams {
   int64_t octets_per_row, num_octets;
 };
 
-// y[t] = bias, for a product that is added to it. A thread writes eight elements: T * N in all, the
+// y[t] = bias, before a product is added to it. A thread writes eight elements: T * N in all, the
 // floor is their bytes over the bandwidth.
 __global__ void __launch_bounds__(kThreads) bias_kernel(const __grid_constant__ BiasParams p) {
   wait_for_inputs();
@@ -50,7 +48,7 @@ __global__ void __launch_bounds__(kThreads) bias_kernel(const __grid_constant__ 
   }
 }
 
-// Through the library. Error: kUnimplemented where it has no algorithm; y is undefined then.
+// Multiplies through cuBLASLt. Error: kUnimplemented if it has no algorithm; y is undefined then.
 Status multiply_dense(CudaContext& context, const LinearArgs& args) {
   const int64_t N = args.weight.shape[0];
   const bool biased = args.bias.data != nullptr;
@@ -70,8 +68,8 @@ Status multiply_dense(CudaContext& context, const LinearArgs& args) {
       context.stream, {.x = args.x, .weight = args.weight, .y = args.y, .accumulate = biased});
 }
 
-// Where skinny_products() has no form, fewer rows get a warp for each element: the library's
-// kernels are made for more.
+// Fewest rows for cuBLASLt, whose kernels are made for many rows. Where skinny_products() has no
+// kernel, fewer rows are computed by a warp for each element.
 constexpr int64_t kMinDenseRows = 5;
 
 }  // namespace
@@ -84,8 +82,8 @@ Status linear_cuda(CudaContext& context, const LinearArgs& args) {
                      args.x.dtype == args.weight.dtype && args.x.shape[1] > 0 &&
                      args.weight.shape[0] > 0;
   if (!dense) return multiply_rows(context, args);
-  // The library is ten times slower where N is odd (8,192 x 1,537: 670 us on an H200), so the last
-  // columns are ours.
+  // cuBLASLt is ten times slower for odd N (8,192 x 1,537: 670 us on an H200), so the last columns
+  // are computed by linear_kernel.
   const int64_t N = args.weight.shape[0];
   const int64_t whole = N > kOctet ? N / kOctet * kOctet : N;
   const Status status = multiply_dense(context, plain_columns(args, 0, whole));

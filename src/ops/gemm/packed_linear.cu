@@ -18,8 +18,8 @@ struct DequantiseParams {
   int64_t octets_per_row, num_octets;
 };
 
-// A thread makes eight numbers. Moves the codes and scales once and writes N * K numbers: the floor
-// is these bytes over the bandwidth.
+// A thread dequantises eight numbers. Reads the codes and scales once and writes N * K numbers: the
+// floor is these bytes over the bandwidth.
 template <typename WeightRows>
 __global__ void __launch_bounds__(kThreads)
     dequantise_kernel(const __grid_constant__ DequantiseParams<WeightRows> p) {
@@ -57,7 +57,7 @@ LinearArgs rows_of(const LinearArgs& args, int64_t first, int64_t count) {
   return some;
 }
 
-// Slice by slice through the workspace.
+// Dequantises the weight slice by slice into the workspace and multiplies each slice.
 Status multiply_dense(CudaContext& context, const LinearArgs& args, const quant::PackedRows& rows) {
   const int64_t N = rows.num_rows, K = rows.format.K;
   const DType dtype = args.x.dtype;
@@ -77,8 +77,8 @@ Status multiply_dense(CudaContext& context, const LinearArgs& args, const quant:
   return {};
 }
 
-// The rows of x that skinny_products() takes together, for all to be taken in as few turns as
-// possible; 0: it takes none.
+// Number of rows of x that skinny_products() computes in one launch, chosen so that there are as
+// few launches as possible; 0 if it does not support the product.
 int64_t rows_of_a_turn(const CudaContext& context, const LinearArgs& args) {
   const int64_t T = args.x.shape[0];
   if (T > kSkinnyRows) return 0;
@@ -90,7 +90,8 @@ int64_t rows_of_a_turn(const CudaContext& context, const LinearArgs& args) {
   return 0;
 }
 
-// Where x is wide, a block has no room for all rows: then the weight is read in every turn.
+// If rows of x are wide, a block has no room for all of them: then each launch computes some rows
+// and reads the whole weight.
 Status multiply_in_turns(CudaContext& context, const LinearArgs& args, int64_t rows) {
   const int64_t T = args.x.shape[0];
   for (int64_t t = 0; t < T; t += rows) {
@@ -146,7 +147,7 @@ Status packed_linear(CudaContext& context, const LinearArgs& args) {
       HEDDLE_RETURN_IF_ERROR(linear_cuda(context, columns_of(args, part.first_row, part.plain)));
       continue;
     }
-    // Beside parts that skinny_products() has no form for, it may have one for this part.
+    // skinny_products() may support this part alone, even if it does not support the other parts.
     quant::PackedWeight alone{.parts = {part}, .on_gpu = args.weight.packed->on_gpu};
     alone.parts[0].first_row = 0;
     TensorView weight(nullptr, DType::kPacked, Shape{part.num_rows, args.x.shape[1]});

@@ -1,26 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of up to 16 rows of x with large weights of 8-bit floats or 8-bit integers, for Hopper.
 //
-// The codes never pass through registers: the copy engine brings them to shared memory, from where
-// a warpgroup's products read them as they are stored. A row of x is two rows of the product, the
-// larger and the smaller halves of its numbers in bytes (integer_octet.cuh, float_octet.cuh), with
-// one factor for every 128 columns (a block of columns). The sums of a block, exact for integers,
-// become fp32 when they meet the scales of weight and x, so that the sums of a row depend neither
-// on other rows nor on how many there are. Sums of products of 8-bit floats keep some 13 bits
-// behind the largest product, as tensor cores add them.
+// The codes never pass through registers: the copy engine copies them to shared memory, from where
+// a warpgroup's products read them as they are stored. A row of x becomes two rows of the product,
+// the larger and the smaller parts of its numbers as bytes (integer_octet.cuh, float_octet.cuh),
+// with one factor for every 128 columns (a block of columns). The sums of a block of columns, exact
+// for integers, become fp32 when they are multiplied by the scales of weight and x, so that the
+// sums of a row do not depend on the other rows or on their number. Tensor cores add products of
+// 8-bit floats with some 13 bits after the largest product.
 //
-// A block of threads has its share of the weight's rows and takes them in tiles of 64, 32 or 16;
-// each of four warpgroups has a quarter of K, and the four sums are added in their order. Products
-// always have 64 rows: behind a tile's last one they read whatever lies there, and the results are
-// not stored. So do the columns behind the rows of x. A warpgroup copies codes in stages of 8 KiB,
-// as many ahead as the memory allows; the first ones are on their way before it waits for x.
+// Each thread block has a share of the weight's rows and computes them in tiles of 64, 32 or 16
+// rows. Each of four warpgroups has a quarter of K, and the four sums are added in order. Products
+// always have 64 rows: after a tile's last row they read whatever is in memory, and these results
+// are not stored. The same holds for columns after the rows of x. A warpgroup copies codes in
+// stages of 8 KiB, as many ahead as the memory allows; the first ones are in flight before it waits
+// for x.
 //
 // Bytes: the weight once, scales included; x again for each block, from the second-level cache.
-// Measured on an H200, E4M3 in blocks: a head of 151,936 x 2,048 takes 76 us for one row and 103
-// for sixteen (floor 73; 119 where registers widen codes for mma.sync, skinny_kernel.cuh). 12,288 x
-// 2,048 takes 10.3 and 20.8 (floor 6.0; 12.6 and 15.9 there). In decode steps of such weights this
-// kernel lost 5 % all the same; why was not profiled. Every block makes bytes of all of x, and a
-// block with so much shared memory may begin later than others.
+// Measured on an H200 for E4M3 with scales of blocks: an LM head of 151,936 x 2,048 takes 76 us for
+// one row and 103 for sixteen (floor 73; skinny_kernel.cuh, where registers widen codes for
+// mma.sync, takes 119). 12,288 x 2,048 takes 10.3 and 20.8 (floor 6.0; 12.6 and 15.9 there). In
+// decode steps of weights of the second size this kernel was 5 % slower all the same; the reason
+// was not profiled. Every block converts all of x to bytes, and a block with so much shared memory
+// may start later than others.
 #include <algorithm>
 
 #include "ops/cuda/float_octet.cuh"
@@ -42,25 +44,25 @@ constexpr int kBlockColumns = 128;  // columns of K that share a factor of x: 12
 constexpr int kPieces = kBlockColumns / 16;
 constexpr int kMostDepth = 4;    // stages of a ring
 constexpr int kMostRows = 64;    // rows of a tile
-constexpr int kSlack = 4 * 128;  // bytes behind x that products read
+constexpr int kSlack = 4 * 128;  // bytes after x that products may read
 constexpr int kLeastRing = 32 << 10;
 
-// The distance from a piece of x to the next, in units of 16 bytes, where there is room: 32 bytes
-// more than a multiple of 128, so that the octets of a row lie in different banks.
+// Distance between pieces of x in units of 16 bytes, if there is room: 32 bytes more than a
+// multiple of 128, so that the octets of a row are in different banks.
 constexpr int spread_stride(int T) { return (2 * T + 5) / 8 * 8 + 2; }
 
 constexpr __host__ __device__ int num_blocks(int K) {
   return (K + kBlockColumns - 1) / kBlockColumns;
 }
 
-// How a block uses its shared memory, in this order: the ring of codes, x, its factors, sums.
+// Layout of a block's shared memory, in this order: the ring of codes, x, its factors, sums.
 struct Plan {
   int tile_rows = kMostRows;  // 64, 32 or 16
-  int run_rows = kTile;       // weight rows that are copied together: 8 to tile_rows
+  int run_rows = kTile;       // weight rows that one copy covers: 8 to tile_rows
   int runs_of_tile = kMostRows / kTile;
-  int blocks = 1;        // blocks of 128 columns per stage; blocks * tile_rows is at most 64
-  int depth = 0;         // stages of the ring, 2 at least
-  int piece_stride = 2;  // distance of pieces of x, in 16 bytes: at least 2 T
+  int blocks = 1;        // blocks of 128 columns in a stage; blocks * tile_rows is at most 64
+  int depth = 0;         // stages of the ring, at least 2
+  int piece_stride = 2;  // distance of pieces of x in units of 16 bytes: at least 2 T
 
   [[nodiscard]] __host__ __device__ int stage_bytes() const {
     return tile_rows * blocks * kBlockColumns;
@@ -84,8 +86,8 @@ struct Plan {
   }
 
   [[nodiscard]] int64_t num_bytes(int T, int K) const {
-    // A product reads 64 rows of 128 bytes even for a smaller tile: after the last one it reads
-    // past the ring, where memory must exist.
+    // A product reads 64 rows of 128 bytes even for a smaller tile. After the tile's last row it
+    // reads past the ring, where memory must exist.
     const int behind = (kMostRows - tile_rows) * kBlockColumns;
     return int64_t{ring_bytes()} +
            std::max<int64_t>(int64_t{bytes_of_x(K)} + bytes_of_factors(T, K) + bytes_of_sums(T),
@@ -97,10 +99,10 @@ struct ByteParams {
   Params products;
   Plan plan;
   CUtensorMap codes[kParts];  // in boxes of run_rows rows and 128 columns
-  int scale_shifts[kParts];   // rows that share scales are 2 to it; negative: no power of two
+  int scale_shifts[kParts];   // log2 of the rows that share scales; negative: not a power of two
 };
 
-// The consecutive runs of rows that a block has, of all parts.
+// The consecutive runs of weight rows that a block computes, counted over all parts.
 struct Share {
   int first, end;
 
@@ -112,7 +114,7 @@ struct Share {
   }
 };
 
-// A tile of a share: runs of one part.
+// A tile of a share: some runs of one part.
 struct Tile {
   int first, end;
   int part;
@@ -135,15 +137,15 @@ struct Tile {
     return (end - first) * plan.run_rows;
   }
 
-  // The row of its part's weight that it begins with.
+  // The tile's first weight row, counted within its part.
   [[nodiscard]] __device__ int first_row(const ByteParams& p) const {
     return (first - p.products.parts[part].first_tile) * p.plan.run_rows;
   }
 };
 
-// The blocks of 128 columns of a warpgroup; the last one of K may have 64.
+// The blocks of 128 columns that a warpgroup processes; the last block of K may have 64 columns.
 struct OwnColumns {
-  int first, count;  // blocks
+  int first, count;  // in blocks of 128 columns
 
   static __device__ OwnColumns of(int K, int group) {
     const int all = num_blocks(K);
@@ -153,14 +155,14 @@ struct OwnColumns {
   }
 };
 
-// A stage of a warpgroup's ring. `full` counts the copies' bytes, `empty` the warps that have
-// multiplied them.
+// Barriers of a stage of a warpgroup's ring. `full` counts the bytes that copies have written,
+// `empty` the warps that have finished with them.
 struct StageBarriers {
   sm90::Barrier full, empty;
 };
 
-// Copies the codes of a warpgroup's tiles, a stage at a time: some lanes of its first warp, each a
-// run of rows of a block of columns.
+// Copies the codes of a warpgroup's tiles, a stage at a time: some lanes of its first warp copy one
+// run of rows of one block of columns each.
 class CodeLoader {
  public:
   __device__ CodeLoader(const ByteParams& p, const Share& share, const OwnColumns& columns,
@@ -175,8 +177,8 @@ class CodeLoader {
     block_of_stage_ = lane() / p.plan.runs_of_tile;
   }
 
-  // Starts the copies of the next stage; none after the last tile. `waits`: for the products of the
-  // stage's previous contents.
+  // Starts the copies of the next stage, if there is one. With `waits`, it first waits for the
+  // products of the stage's previous contents.
   __device__ void load(bool waits) {
     const Plan& plan = p_.plan;
     if (columns_.count == 0 || tile_.first >= share_.end) return;
@@ -215,24 +217,24 @@ class CodeLoader {
   uint8_t* const ring_;
   StageBarriers* const barriers_;
   Tile tile_;
-  int run_, block_of_stage_;  // the lane's
-  int block_ = 0;             // block of this thread's columns
+  int run_, block_of_stage_;  // the run, and the block within a stage, that this lane copies
+  int block_ = 0;             // next block of the warpgroup's columns
   int stage_ = 0;
   uint32_t parity_ = 0;
 };
 
-// The scales and zero points of two rows of a tile, a thread's, in a block of columns.
+// The scales and zero points of a thread's two rows of a tile in one block of columns.
 struct RawScales {
-  uint32_t scales[2];  // as they are stored
+  uint32_t scales[2];  // in the stored format
   uint32_t zeros[2];
   quant::ScaleType type;
 };
 
-// Reads them one block ahead of the products.
+// Loads scales and zero points one block ahead of the products.
 template <bool kZeros>
 class ScaleReader {
  public:
-  // `row`: the first of the thread's rows of a tile; the other is eight rows later.
+  // `row` is the first of the thread's rows of a tile; the second one is eight rows later.
   __device__ ScaleReader(const ByteParams& p, const Share& share, const OwnColumns& columns,
                          int row)
       : p_(p), share_(share), columns_(columns), row_(row), end_(share.first) {
@@ -246,7 +248,7 @@ class ScaleReader {
       const int group = ((columns_.first + block_) * kBlockColumns) >> shift_;
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        // Nothing may be done with them here: that would wait for the load.
+        // The loaded values must not be used here: that would wait for the load.
         if (type_ == quant::ScaleType::kF32) {
           to.scales[r] = reinterpret_cast<const uint32_t*>(scales_[r])[group];
         } else {
@@ -261,7 +263,7 @@ class ScaleReader {
   }
 
  private:
-  // Goes to the next tile.
+  // Moves on to the next tile.
   __device__ void seek() {
     real_ = end_ < share_.end;
     if (!real_) return;
@@ -295,7 +297,7 @@ class ScaleReader {
   const Share share_;
   const OwnColumns columns_;
   const int row_;
-  int end_;  // end of the tile, a run
+  int end_;  // end of the tile, counted in runs
   int block_ = 0;
   bool real_ = false, has_zeros_ = false;
   quant::ScaleType type_{};
@@ -305,7 +307,7 @@ class ScaleReader {
   const uint8_t* zeros_[2] = {};
 };
 
-// The octets of x before they become bytes.
+// The octets of x before they are converted to bytes.
 template <int kRows, Prologue kPrologue>
 struct Octets {
   static constexpr int kFillThreads = kByteThreads;
@@ -314,7 +316,7 @@ struct Octets {
 
   __device__ void prepare(const Params& /*p*/, uint4* /*x*/) const {}
 
-  // Octet i of row t. The loads of several may be on their way together.
+  // Loads octet i of row t. Several such loads may be in flight together.
   __device__ uint4 load(const Params& p, const uint4* /*x*/, int t, int i) const {
     const uint4 octet = *reinterpret_cast<const uint4*>(p.x + t * p.x_stride + i * kOctet);
     if constexpr (kPrologue == Prologue::kNone) {
@@ -350,8 +352,8 @@ struct Octets<kRows, Prologue::kNorm> {
   }
 };
 
-// Stores x in bytes: of each 16 columns every row's 32 bytes, zeros behind the last column to the
-// end of its block.
+// Stores x as bytes: for each 16 columns 32 bytes of every row, with zeros from the last column to
+// the end of its block.
 template <int kRows, Prologue kPrologue, quant::Code kCode>
 __device__ inline void store_bytes(const Octets<kRows, kPrologue>& octets, const Params& p,
                                    uint4* x, UnitOfX* factors) {
@@ -380,7 +382,7 @@ __device__ inline void store_bytes(const Octets<kRows, kPrologue>& octets, const
           factor.sum += __shfl_xor_sync(~0u, factor.sum, lane);
         }
       }
-      __syncwarp();  // others have read what is overwritten
+      __syncwarp();  // other lanes have read the octets that are overwritten now
       if (i >= blocks * kOctetsOfBlock) continue;
       auto* const to = reinterpret_cast<uint2*>(x + InPieces::place(p, t, i / 2 * 2)) + i % 2;
       to[0] = own.high;
@@ -390,14 +392,14 @@ __device__ inline void store_bytes(const Octets<kRows, kPrologue>& octets, const
   }
 }
 
-// `type` is the same for all threads, so that none diverges.
+// Converts a stored scale. `type` is the same for all threads, so that they do not diverge.
 __device__ inline float scale_of(quant::ScaleType type, uint32_t stored) {
   if (type == quant::ScaleType::kF32) return __uint_as_float(stored);
   if (type == quant::ScaleType::kBf16) return __uint_as_float(stored << 16);
   return __half2float(__ushort_as_half(static_cast<uint16_t>(stored)));
 }
 
-// The addends of an element of y, loaded when its tile begins.
+// What is added to an element of y (bias or residual), loaded when the element's tile begins.
 struct Addend {
   float bias = 0;
   CudaBf16 before{};
@@ -414,12 +416,12 @@ __global__ void __launch_bounds__(kByteThreads, kRows == 1 ? 2 : 1)
   extern __shared__ __align__(1024) uint8_t raw[];
   const Params& products = p.products;
   const Plan& plan = p.plan;
-  // Made uniform in a warp here, so that product descriptors need not be.
+  // Makes the value uniform in a warp, so that it need not be for product descriptors.
   const int group = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / kWarpgroup, 0);
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroup;
-  const int row = thread / kWarp * 16 + thread % kWarp / 4;  // row of a tile; the thread also has
-                                                             // the eighth after it
-  const int first_token = thread % 4;                        // and every fourth behind it
+  // Row of a tile; the thread also has the row eight after it.
+  const int row = thread / kWarp * 16 + thread % kWarp / 4;
+  const int first_token = thread % 4;  // the thread also has every fourth token after it
   uint8_t* const ring = raw + group * plan.depth * plan.stage_bytes();
   __shared__ StageBarriers all_barriers[kGroups * kMostDepth];
   StageBarriers* const barriers = all_barriers + group * plan.depth;
@@ -443,7 +445,8 @@ __global__ void __launch_bounds__(kByteThreads, kRows == 1 ? 2 : 1)
   CodeLoader loader(p, share, columns, ring, barriers);
   const bool loads = thread < kWarp;
   if (loads) {
-    for (int i = 0; i < plan.depth; ++i) loader.load(false);  // weights do not wait for x
+    // Weights are loaded before x is available.
+    for (int i = 0; i < plan.depth; ++i) loader.load(false);
   }
   ScaleReader<kIntegers> reader(p, share, columns, row);
   RawScales next;
@@ -454,7 +457,7 @@ __global__ void __launch_bounds__(kByteThreads, kRows == 1 ? 2 : 1)
   sm90::fence_async_proxy();
   __syncthreads();
 
-  // In steps of 16 bytes, as descriptors count.
+  // In steps of 16 bytes, as in descriptors.
   const int stride_of_x = plan.piece_stride;
   const uint64_t x_pieces = sm90::pieces_along_k(x, static_cast<uint32_t>(stride_of_x * 16));
   const UnitOfX* own_factors[kTokens];
@@ -509,7 +512,7 @@ __global__ void __launch_bounds__(kByteThreads, kRows == 1 ? 2 : 1)
         sm90::products_commit();
         reader.load(next);
         if (block == 0) {
-          // In place of the stage before this one.
+          // Loads the next stage into the memory of the previous one.
           if (loads && begun) loader.load(true);
           begun = true;
         }
@@ -525,7 +528,7 @@ __global__ void __launch_bounds__(kByteThreads, kRows == 1 ? 2 : 1)
             const Sum high = sums[4 * j + 2 * r], low = sums[4 * j + 2 * r + 1];
             float sum;
             if constexpr (kIntegers) {
-              // The difference fits 32 bits, its terms need not.
+              // The difference fits into 32 bits, although its terms may not.
               const auto all = static_cast<uint32_t>(high) * 256 + static_cast<uint32_t>(low) -
                                scales.zeros[r] * static_cast<uint32_t>(of_x.sum);
               sum = static_cast<float>(static_cast<int32_t>(all));
@@ -542,7 +545,7 @@ __global__ void __launch_bounds__(kByteThreads, kRows == 1 ? 2 : 1)
         parity ^= 1;
       }
     }
-    __syncthreads();  // the sums of the tile before have been read
+    __syncthreads();  // the sums of the previous tile have been read
     const auto place = [&](int of_group, int r, int t) -> float& {
       return shared_sums[((of_group - 1) * plan.tile_rows + row + 8 * r) * products.T + t];
     };
@@ -582,16 +585,16 @@ __global__ void __launch_bounds__(kByteThreads, kRows == 1 ? 2 : 1)
   }
 }
 
-// A plan whose blocks leave room for others on a processor, or else one that fits; a depth of 0:
-// there is none.
+// A plan with which two blocks fit on a multiprocessor, or else one with which one block fits; with
+// a depth of 0 if there is none.
 Plan plan_for(int T, int K, int rows_of_block, int64_t most_bytes) {
-  constexpr int64_t kReserved = 2 << 10;  // reserved per block, including static memory
+  constexpr int64_t kReserved = 2 << 10;  // bytes reserved per block, including static memory
   const int64_t half = (most_bytes + kReserved) / 2 - kReserved;
 
   struct Try {
     int64_t limit;
     int stride, least_depth;
-    bool whole;  // stages of 64 rows of 128 columns, or as many codes
+    bool whole;  // true: stages hold 64 rows of 128 columns, or as many codes in another shape
   };
 
   for (const Try& tried : {Try{half, spread_stride(T), 3, true},
@@ -625,8 +628,8 @@ Status launch_form_of_bytes(CudaContext& context, const ByteParams& params, unsi
                 static_cast<size_t>(params.plan.num_bytes(params.products.T, params.products.K)));
 }
 
-// Deals the rows out to blocks, in runs as long as that gives no block 3 % more than octets do.
-// first_tile and num_tiles of the parts count runs then.
+// Divides the rows among blocks. The unit is a run, unless that would give a block 3 % more rows
+// than with octets. Afterwards first_tile and num_tiles of the parts count runs.
 unsigned deal_out(ByteParams& params, int most_blocks, int64_t shared_bytes) {
   Params& products = params.products;
   const auto count_runs = [&](int rows) {
@@ -655,8 +658,8 @@ template <quant::Code kCode>
 Status launch_code(CudaContext& context, Prologue prologue, const Params& params) {
   const device::CudaProperties& gpu = context.gpu.properties();
   ByteParams all{.products = params};
-  // One row of x leaves room for two blocks on a processor: where each of them has 32 rows or more,
-  // because each makes bytes of x, and where that deals rows out as evenly.
+  // With one row of x two blocks fit on a multiprocessor. That is used if each then has at least 32
+  // rows, because each converts all of x to bytes, and if the rows can be divided as evenly.
   const int once = gpu.num_multiprocessors;
   const int64_t of_one = ceil_div(params.num_tiles, once),
                 of_two = ceil_div(params.num_tiles, 2 * once);

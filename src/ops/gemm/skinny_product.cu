@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of few rows: which of the forms in skinny_kernel.cuh is launched, and that for bf16.
+// Products of few rows: chooses the kernel of skinny_kernel.cuh and launches the one for bf16.
 #include <bit>
 #include <optional>
 
@@ -19,12 +19,13 @@ bool rows_fit(const CudaContext& context, int64_t T, int64_t K, std::optional<qu
   return skinny::most_bytes_of_rows(T, K, integers) <= skinny::most_bytes_of_x(context);
 }
 
-// Whether the kernel for many bytes takes the weight, for any number of rows: wide ones it takes a
-// few at a time. Measured: in decode steps with weights of 24 MiB it was 5 % slower than the other
-// kernel, with weights of 100 MiB and more 10 to 20 % faster. The limit between them is a guess.
+// Whether the weight is large enough for the Hopper kernel for 8-bit codes, which computes any
+// number of rows (a few at a time if they are wide). Measured: in decode steps with weights of 24
+// MiB it was 5 % slower than the other kernel, with weights of 100 MiB and more 10 to 20 % faster.
+// The limit between them is a guess.
 bool has_many_bytes(const CudaContext& context, const TensorView& weight) {
   constexpr int64_t kMany = int64_t{48} << 20;
-  constexpr int64_t kGroup = 128;  // columns that share a factor of x there
+  constexpr int64_t kGroup = 128;  // columns that share a factor of x in that kernel
   const int64_t N = weight.shape[0], K = weight.shape[1];
   if (weight.packed == nullptr || N * K < kMany) return false;
   for (const quant::PackedWeight::Part& part : weight.packed->parts) {
@@ -36,15 +37,15 @@ bool has_many_bytes(const CudaContext& context, const TensorView& weight) {
   return skinny::bytes_fit(context, 1, K);
 }
 
-// The form that the weights of all products share.
+// The properties that the weights of all products of a launch share.
 struct Weights {
   size_t num_parts = 0;
   bool plain = false;
-  std::optional<quant::Code> code;  // where they are quantised
+  std::optional<quant::Code> code;  // code of quantised weights; nullopt: bf16
   std::optional<bool> many_bytes;
 
-  // Whether the weight has a form for these, too. Plain and quantised weights have their sums in
-  // other orders: they go apart.
+  // Adds a weight; false if one kernel cannot compute it together with the others. Plain and
+  // quantised weights are summed in different orders and cannot share a launch.
   bool add(const CudaContext& context, const TensorView& weight) {
     const bool many = has_many_bytes(context, weight);
     if (many_bytes.value_or(many) != many) return false;
@@ -70,7 +71,7 @@ struct Weights {
   }
 };
 
-// Adds the parts of a product to those of `params`.
+// Adds the parts of a product's weight to those of `params`.
 class PartList {
  public:
   explicit PartList(skinny::Params& params) : params_(params) {}
@@ -145,7 +146,7 @@ bool skinny_products_fit(const CudaContext& context, const SkinnyProducts& args)
     return false;
   }
   if (args.residual.data != nullptr) {
-    // Blocks write the residual while others still read x.
+    // Blocks write the residual while others still read x, so the two must not overlap.
     const auto is_residual = [&](const TensorView& read) {
       return read.data == args.residual.data;
     };

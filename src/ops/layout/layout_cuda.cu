@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // y[t] = x[rows[t]], or x[t] without a list; any dtype.
-// A thread owns a unit of 16, 4, 2 or 1 bytes, the largest that fits widths, strides and addresses,
-// and goes on by the size of the grid.
-// Bytes: each once in and once out: bandwidth-bound. The only form on CUDA.
+// A thread copies a unit of 16, 4, 2 or 1 bytes, the largest that fits widths, strides and
+// addresses, and loops with the grid's size as stride. Bytes: each read once and written once:
+// bandwidth-bound. The only kernel for these ops on CUDA.
 #include "ops/cuda/launch.cuh"
 #include "ops/layout/layout.h"
 
@@ -16,14 +16,14 @@ struct Params {
   void* y;
   int64_t x_rows;
   int64_t x_stride, y_stride;  // units from row to row
-  int64_t width;               // units of a row
-  int64_t num_units;           // units of all rows of y
+  int64_t width;               // units in a row
+  int64_t num_units;           // units in all rows of y
 };
 
 constexpr int kThreads = 256;
 
-// A thread copies one unit of a row, the largest that fits widths, strides and addresses. Moves
-// every byte once each way: the floor is those bytes over the bandwidth.
+// A thread copies one unit of a row. Reads and writes every byte once: the floor is those bytes
+// over the bandwidth.
 template <typename Unit>
 __global__ void __launch_bounds__(kThreads) copy_rows_kernel(const __grid_constant__ Params p) {
   wait_for_inputs();

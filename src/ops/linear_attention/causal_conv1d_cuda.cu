@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // y[t, c] = silu(sum over m < W of weight[c, m] u[t - (W - 1) + m, c] + bias[c]), or the sum
-// itself; then the windows are kept. convolve_kernel: a thread owns a channel of 8 rows.
-// run_kernel: 8 channels of 32 rows, their window in registers. decode_kernel: 8 channels of one
-// row, and their windows. keep_windows_kernel: a thread writes a channel of windows; a block has a
-// sequence, or a share of the snapshots. Bytes: x and y once, 8 * (W - 1) * C a window; 2 * W
-// operations and a SiLU a number: bandwidth-bound. decode_kernel where each sequence has one row,
-// run_kernel for the other steps without trees, both with W = 4 and rows of whole 16 bytes;
-// convolve_kernel for the rest. The bits are the same.
+// itself; then the last W - 1 inputs (the window) are stored. convolve_kernel: a thread computes a
+// channel of 8 rows. run_kernel: 8 channels of 32 rows, their window in registers. decode_kernel: 8
+// channels of one row, and their windows. keep_windows_kernel: a thread writes a channel of
+// windows; a block has a sequence, or a share of the snapshots. Bytes: x and y once, 8 * (W - 1) *
+// C a window; 2 * W operations and a SiLU a number: bandwidth-bound. decode_kernel is used if each
+// sequence has one row, run_kernel for other steps without trees, both with W = 4 and 16-byte
+// aligned rows; convolve_kernel for the rest. The bits are the same.
 #include <algorithm>
 
 #include "ops/cuda/draft_tree.cuh"
@@ -23,7 +23,7 @@ namespace {
 struct Params {
   const void* x;
   const float* weight;
-  const float* bias;  // [C], or null
+  const float* bias;  // [C]; null: no bias
   void* y;
   float* state;             // [slots, W - 1, C]
   float* snapshot_windows;  // windows of snapshots, laid out like `state`
@@ -36,14 +36,14 @@ struct Params {
 
 constexpr int kThreads = 128;
 constexpr int kRows = 8;      // rows that a block convolves
-constexpr int kMaxWidth = 8;  // W
+constexpr int kMaxWidth = 8;  // largest W
 
-// Row `t` of a sequence's inputs in one channel, where t = -1 is the last one before the step.
+// Row `t` of a sequence's inputs in one channel; t = -1 is the last input before the step.
 template <typename Scalar>
 struct ChannelInputs {
-  const Scalar* x;  // input of the step's first row
+  const Scalar* x;  // input of the sequence's first row in the step
   int64_t stride;
-  const float* state;  // null: zeros
+  const float* state;  // null: the sequence has no earlier inputs, which count as zeros
   int64_t C;
   int W;
 
@@ -65,7 +65,7 @@ struct ChannelInputs {
   }
 };
 
-// The `count` rows of a sequence that end with row `t`, oldest first.
+// Loads the `count` inputs of a sequence that end with row `t`, oldest first.
 __device__ void last_rows(const Params& p, int64_t b, int64_t t, int count,
                           int64_t (&rows)[kMaxWidth]) {
 #pragma unroll
@@ -80,9 +80,9 @@ __device__ inline float activated(const Params& p, float sum) {
   return p.silu ? quick_silu(sum) : sum;
 }
 
-// A thread convolves one channel of kRows rows; the W inputs of a row come from the cache but for
-// the first use. Moves x and y once and does 2 * W operations and a SiLU for each of T * C numbers:
-// bandwidth-bound. The sum runs over ascending inputs.
+// A thread convolves one channel of kRows rows; the W inputs of a row come from the cache except
+// for the first use. Reads x and writes y once and does 2 * W operations and a SiLU for each of T *
+// C numbers: bandwidth-bound. The sum runs over ascending inputs.
 template <typename Scalar>
 __global__ void __launch_bounds__(kThreads) convolve_kernel(const __grid_constant__ Params p) {
   wait_for_inputs();
@@ -112,11 +112,11 @@ __global__ void __launch_bounds__(kThreads) convolve_kernel(const __grid_constan
   }
 }
 
-// After the convolution: a thread writes one channel of windows. The first B blocks of every group
-// of channels have a sequence each: the snapshots that its slot's window reaches into, nodes of its
-// tree, then the working slot, whose oldest row is written first because the window moves within
-// the slot. Blocks behind them share all other snapshots. Moves 8 * (W - 1) * C bytes for each
-// window.
+// Stores the windows after the convolution: a thread writes one channel of windows. The first B
+// blocks of every group of channels have a sequence each. They write the snapshots that need inputs
+// from the slot's old window, the nodes of its tree, then the working slot, oldest row first,
+// because the window moves within the slot. The blocks after them share all other snapshots. Reads
+// and writes 8 * (W - 1) * C bytes for each window.
 template <typename Scalar>
 __global__ void __launch_bounds__(kThreads) keep_windows_kernel(const __grid_constant__ Params p) {
   wait_for_inputs();
@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(kThreads) keep_windows_kernel(const __grid_con
   if (slot < 0) return;
   for (int32_t i = p.batch.snapshot_start[b]; i < p.batch.snapshot_start[b + 1]; ++i) {
     const StateSnapshot snapshot = p.batch.snapshots[i];
-    if (!reaches_slot(snapshot)) break;  // nor do those behind it
+    if (!reaches_slot(snapshot)) break;  // later snapshots do not need it, either
     keep_snapshot(snapshot);
   }
   const ChannelInputs<Scalar> inputs(p, b, channel);
@@ -171,7 +171,7 @@ constexpr int kRunThreads = 64;
 constexpr int kRunRows = 32;  // rows that a thread convolves
 constexpr int kRunWidth = 4;  // W
 
-// Eight neighbouring channels of row `t` of a sequence's inputs, before the step.
+// Loads eight neighbouring channels of input `t` of a sequence from before the step.
 __device__ inline void load_kept(const Params& p, int64_t b, int64_t channel, int64_t t,
                                  float (&values)[kOctet]) {
   const int64_t slot = p.batch.state_slots[b];
@@ -183,31 +183,31 @@ __device__ inline void load_kept(const Params& p, int64_t b, int64_t channel, in
   for (int j = 0; j < kOctet; ++j) values[j] = 0;
 }
 
-// Eight neighbouring channels of a row as they are stored.
+// Eight neighbouring channels of a row in their stored dtype.
 template <typename Scalar>
 struct alignas(16) Octet {
   Scalar channels[kOctet];
 };
 
-// The rows that a thread goes through, kAtOnce at a time; kAhead such groups are on their way, in
-// shared memory, so that they hold no registers. A thread reads the rows that it asked for.
+// The rows that a thread convolves, loaded kAtOnce at a time. kAhead such groups are in flight, in
+// shared memory, so that they need no registers. A thread reads only the rows that it has loaded.
 template <typename Scalar>
 class RowsAhead {
  public:
   static constexpr int kAtOnce = 4, kAhead = 4;
 
-  // All of a block's threads.
+  // Memory for all threads of a block.
   struct Shared {
     Octet<Scalar> rows[kAhead][kAtOnce][kRunThreads];
   };
 
-  // `x`: the first of `count` rows.
+  // `x` points to the first of `count` rows.
   __device__ RowsAhead(Shared& shared, const Scalar* x, int64_t stride, int count)
       : shared_(shared), next_(x), stride_(stride), left_(count) {
     for (int i = 0; i < kAhead; ++i) ask();
   }
 
-  // The next group; those before it have been used.
+  // Returns the next group of rows; the earlier groups must have been used.
   __device__ void take(Octet<Scalar> (&rows)[kAtOnce]) {
     wait_copies<kAhead - 1>();
 #pragma unroll
@@ -215,7 +215,7 @@ class RowsAhead {
     taken_ = (taken_ + 1) % kAhead;
   }
 
-  // Loads the group that replaces the one just used.
+  // Starts to load the group that replaces the one just used.
   __device__ void ask() {
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
@@ -240,12 +240,12 @@ class RowsAhead {
   int place_ = 0, taken_ = 0;
 };
 
-// Eight channels of a sequence's rows, one after the other.
+// Convolves eight channels of a sequence's rows, one row after the other.
 template <typename Scalar>
 struct RunningWindow {
   float weight[kOctet][kRunWidth];
   float inputs[kRunWidth][kOctet];  // the inputs of a row, oldest first
-  int64_t b = -1;                   // the sequence
+  int64_t b = -1;                   // index of the current sequence
 
   __device__ void load_weights(const Params& p, int64_t channel) {
 #pragma unroll
@@ -256,7 +256,8 @@ struct RunningWindow {
     }
   }
 
-  // Goes on to `row` of sequence `sequence`, whose inputs are `own`. x: row 0 of these channels.
+  // Moves on to `row` of sequence `sequence`, whose inputs are `own`. `x` points to row 0 of these
+  // channels.
   __device__ void advance(const Params& p, const Scalar* x, int64_t channel, int64_t row,
                           int64_t sequence, const Octet<Scalar>& own) {
     if (sequence != b) {
@@ -280,7 +281,7 @@ struct RunningWindow {
     }
   }
 
-  // `bias`: of these channels, or null.
+  // `bias` is that of these channels, or null.
   __device__ void convolve(const Params& p, const float* bias, Scalar* y) const {
     float results[kOctet];
 #pragma unroll
@@ -294,19 +295,19 @@ struct RunningWindow {
     store_octet(results, y);
   }
 
-  // Writes the inputs that the next row will need, this row's among them.
+  // Writes the last inputs, this row's included, which are the window of the next row.
   __device__ void keep(float* to, int64_t C) const {
 #pragma unroll
     for (int m = 1; m < kRunWidth; ++m) store_octet(inputs[m], to + (m - 1) * C);
   }
 };
 
-// The same convolution with a window of four, for whole octets of channels: a thread goes through
-// eight channels of kRunRows rows with the window in registers, so that every input is loaded once.
-// Operations and their order are those of convolve_kernel(). Measured on an H200 with 8,192 rows of
-// 8,192 bf16 channels: 86 us with the windows behind it, where their bytes take 64. Issue slots are
-// half used, and 117 registers a thread leave 16 warps to a multiprocessor: with more of them, in
-// fewer registers, it took no less.
+// The same convolution for W = 4 and whole octets of channels: a thread computes eight channels of
+// kRunRows rows with the window in registers, so that every input is loaded once. Operations and
+// their order are those of convolve_kernel(). Measured on an H200 for 8,192 rows of 8,192 bf16
+// channels: 86 us with the windows stored afterwards; their bytes take 64. Issue slots are half
+// used, and 117 registers a thread leave 16 warps to a multiprocessor: with more warps of fewer
+// registers it was not faster.
 template <typename Scalar>
 __global__ void __launch_bounds__(kRunThreads) run_kernel(const __grid_constant__ Params p) {
   using Rows = RowsAhead<Scalar>;
@@ -350,8 +351,8 @@ __global__ void __launch_bounds__(kRunThreads) run_kernel(const __grid_constant_
   }
 }
 
-// A step in which no sequence has more than one row: a thread computes eight channels of one, and
-// keeps their windows.
+// For a step in which no sequence has more than one row: a thread computes eight channels of a row
+// and stores their windows.
 template <typename Scalar>
 __global__ void __launch_bounds__(kRunThreads) decode_kernel(const __grid_constant__ Params p) {
   const int64_t channel_blocks = ceil_div(p.C, kRunThreads * kOctet);
@@ -434,7 +435,8 @@ Status causal_conv1d_cuda(CudaContext& context, const CausalConv1dArgs& args) {
     }
     if (decodes) return {};
     constexpr int64_t kRowsOfBlock = 256,
-                      kMostBlocks = 32;  // for snapshots, of a group of channels
+                      // Most blocks that write snapshots, for each group of channels.
+        kMostBlocks = 32;
     const int64_t sharing = std::clamp<int64_t>(params.T / kRowsOfBlock, 1, kMostBlocks);
     return launch(context, "causal_conv1d windows", keep_windows_kernel<Scalar>,
                   grid_of(channel_blocks * (params.B + sharing)), kThreads, params);

@@ -3,15 +3,15 @@
 // arXiv:2405.21060, section 6), with c_t = decay (dt_1 + ... + dt_t) within a chunk of C tokens:
 //   y_t = exp(c_t) S'q_t + sum over s <= t of exp(c_t - c_s) dt_s (k_s'q_t) v_s + skip v_t
 //   S <- exp(c_C) S + sum over s of exp(c_C - c_s) k_s (dt_s v_s)'
-// A block owns 32 value rows of one head of one sequence through its chunks: a warp 16 tokens of y,
-// and a quarter of the state's columns in registers. Products are of bf16 with fp32 sums
-// (mma.sync); what is no bf16 number by itself (the state, the weights of pairs, scaled values)
-// enters as two of them, whose sum has 16 bits of it.
-// Flops: 2 * 64 * (64 Dk + 128 * 32 + 4 * 32 Dk) a chunk and block; bytes: v, k, q and y once a
-// block, the next chunk's copied while one is computed.
-// Taken in fast mode, in bf16 with Dk of 64 or 128 and Dv a multiple of 32, for sequences of
-// takes_chunks(). Chunks end at each multiple of 64 of the sequence's positions and at each
-// snapshot, so that a prompt has the same bits whole and cut there.
+// A block computes 32 value rows of one head of one sequence through its chunks: a warp has 16
+// tokens of y and a quarter of the state's columns, in registers. Products are of bf16 with fp32
+// sums (mma.sync). Factors that are not bf16 numbers (the state, the weights of pairs, scaled
+// values) are each the sum of two bf16 numbers, which keeps 16 bits. Flops: 2 * 64 * (64 Dk + 128 *
+// 32 + 4 * 32 Dk) a chunk and block; bytes: v, k, q and y once a block; the next chunk is copied
+// while one is computed. Used in fast mode, in bf16 with Dk of 64 or 128 and Dv a multiple of 32,
+// for sequences for which takes_chunks() is true. Chunks end at each multiple of 64 of the
+// sequence's positions and at each snapshot, so that a prompt has the same bits in one step and in
+// several that end there.
 #include <algorithm>
 
 #include "ops/cuda/launch.cuh"
@@ -27,9 +27,10 @@ namespace {
 
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * kWarp;
-constexpr int kChunk = 64;   // tokens
-constexpr int kValues = 32;  // value rows of a block
-constexpr int kPadding = 8;  // numbers behind a row of shared memory: rows lie in different banks
+constexpr int kChunk = 64;   // most tokens of a chunk
+constexpr int kValues = 32;  // value rows that a block computes
+// Numbers after each row in shared memory, so that rows are in different banks.
+constexpr int kPadding = 8;
 
 template <int kKeys>
 struct Shared {
@@ -40,15 +41,16 @@ struct Shared {
   };
 
   Stage stages[2];
-  // Each as the sum of two: exp(c_C - c_s) dt_s v_s, and the state before the chunk.
+  // Two factors, each stored as the sum of two bf16: exp(c_C - c_s) dt_s v_s, and the state before
+  // the chunk.
   CudaBf16 scaled[2][kChunk][kValues + kPadding];
   CudaBf16 state[2][kValues][kKeys + kPadding];
-  float rows[kValues][kKeys + 4];  // the state for a snapshot
-  float dt[kChunk];                // zeros behind the last token
-  float c[kChunk];                 // as the last token's behind it
+  float rows[kValues][kKeys + 4];  // the state, for storing a snapshot
+  float dt[kChunk];                // zeros after the last token
+  float c[kChunk];                 // after the last token the same as at the last token
 };
 
-// Numbers as two bf16 registers: the rounded values, and the remainders.
+// fp32 numbers as two registers of bf16: the rounded values and the remainders.
 struct Split {
   uint32_t high, low;
 
@@ -58,7 +60,7 @@ struct Split {
   }
 };
 
-// A chunk's tokens [first, first + count) of the sequence.
+// A chunk: tokens [first, first + count) of the sequence.
 struct Chunk {
   int first = 0, count = 0;
 };
@@ -92,7 +94,7 @@ class Block {
       if (warp() == 0) share_steps();
       wait_copies<0>();
       __syncthreads();
-      int behind = snapshot_;  // the first snapshot behind this chunk
+      int behind = snapshot_;  // index of the first snapshot after this chunk
       while (behind < snapshots_end_ && tokens_of(behind) <= chunk.first + chunk.count) ++behind;
       const Chunk next = chunk_from(chunk.first + chunk.count, behind);
       if (next.count > 0) {
@@ -123,7 +125,7 @@ class Block {
     return p_.batch.snapshots[snapshot].num_tokens;
   }
 
-  // Snapshots from `snapshot` on come after `first`.
+  // The chunk that begins at token `first`; snapshots from index `snapshot` on are after `first`.
   [[nodiscard]] __device__ Chunk chunk_from(int first, int snapshot) const {
     int count = min(kChunk - (context_ + first) % kChunk, num_tokens_ - first);
     if (snapshot < snapshots_end_) count = min(count, tokens_of(snapshot) - first);
@@ -154,7 +156,8 @@ class Block {
     commit_copies();
   }
 
-  // The first warp keeps the time steps of two tokens a lane, for the chunk that comes.
+  // The first warp computes the time steps of the next chunk and keeps them, two tokens in each
+  // lane.
   __device__ void load_steps(const Chunk& chunk) {
     if (warp() != 0) return;
 #pragma unroll
@@ -178,7 +181,7 @@ class Block {
     s_.c[lane() * 2 + 1] = until;
   }
 
-  // The number of the state in register i of tile (m, n): its value row and column.
+  // Value row and column of the number of the state in register i of tile (m, n).
   [[nodiscard]] static __device__ int row_of(int m, int i) {
     return m * 16 + lane() / 4 + i / 2 * 8;
   }
@@ -187,7 +190,7 @@ class Block {
     return warp() * kColumns + n * 8 + lane() % 4 * 2;
   }
 
-  // Calls body(row, column, pair) for each two numbers of the state that lie together.
+  // Calls body(row, column, pair) for each two adjacent numbers of the state.
   template <typename Body>
   __device__ void for_each_pair(const Body& body) {
 #pragma unroll
@@ -225,7 +228,7 @@ class Block {
     });
   }
 
-  // A warp stores rows as store_snapshot_row() has them.
+  // Stores a snapshot of the state, rows as in store_snapshot_row().
   __device__ void store_snapshot(int64_t slot) {
     for_each_pair([&](int row, int column, const float* pair) {
       *reinterpret_cast<float2*>(&s_.rows[row][column]) = float2{pair[0], pair[1]};
@@ -240,7 +243,7 @@ class Block {
     __syncthreads();
   }
 
-  // exp(c_C - c_s) dt_s v_s.
+  // Stores exp(c_C - c_s) dt_s v_s in shared memory.
   __device__ void share_scaled(const typename Shared<kKeys>::Stage& stage, float total) {
     for (int i = static_cast<int>(threadIdx.x); i < kChunk * kValues / 2; i += kThreads) {
       const int t = i / (kValues / 2), c = i % (kValues / 2) * 2;
@@ -252,7 +255,7 @@ class Block {
     }
   }
 
-  // A warp computes 16 tokens of y: rows l / 4 and l / 4 + 8 of its tiles.
+  // A warp computes y of 16 tokens: a lane has rows l / 4 and l / 4 + 8 of its tiles.
   __device__ void write_outputs(const typename Shared<kKeys>::Stage& stage, const Chunk& chunk) {
     const int first = warp() * 16;
     if (first >= chunk.count) return;
@@ -262,7 +265,7 @@ class Block {
     for (int k = 0; k < kKeys / 16; ++k) {
       load_matrices(q[k], &stage.q[first + low + second][k * 16 + third]);
     }
-    // The contribution of the state before the chunk.
+    // Adds the contribution of the state before the chunk.
     float y[kValues / 8][4] = {};
 #pragma unroll
     for (int part = 0; part < 2; ++part) {
@@ -285,7 +288,7 @@ class Block {
 #pragma unroll
       for (int i = 0; i < 4; ++i) y[n][i] *= factors[i / 2];
     }
-    // Tokens up to the row's own, 16 at a time.
+    // Adds the contributions of tokens up to the row itself, 16 at a time.
     for (int s = 0; s <= first; s += 16) {
       float weights[2][4] = {};
 #pragma unroll
@@ -339,7 +342,7 @@ class Block {
     }
   }
 
-  // The state after the chunk.
+  // Computes the state after the chunk.
   __device__ void advance(const typename Shared<kKeys>::Stage& stage, float total) {
     const float factor = expf(total);
     for_each_pair([&](int, int, float* pair) {

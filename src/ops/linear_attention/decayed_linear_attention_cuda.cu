@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The recurrence token by token: S <- exp(dt decay) S + k (dt v)', y = S'q + skip v.
-// A block owns kWarps * kRows value rows of one head of one sequence through its tokens; a warp
-// kRows of them in registers, a lane every 32nd column. Tokens are prepared a group at a time, a
-// warp each, so that a token costs the warps no barrier. A row's sums depend on Dk alone and its
-// state is fp32 wherever it rests: the same bits for any chunking and batch.
-// Decode: 8 * Dk * Dv bytes a head for 5 * Dk * Dv operations, bandwidth-bound; prompts: the chain
-// of tokens, one dot product of five shuffles each. Taken for decode, trees, exact mode and what
-// decayed_linear_attention_chunks.cu does not have.
+// A block computes kWarps * kRows value rows of one head of one sequence through its tokens. A warp
+// has kRows of them in registers, a lane every 32nd column. Tokens are prepared in groups, each by
+// one warp, so that there is no barrier for each token. A row's sums depend on Dk alone, and its
+// state is always stored in fp32: the bits are the same for any chunking and batch. Decode: 8 * Dk
+// * Dv bytes a head for 5 * Dk * Dv operations, bandwidth-bound. Prompts: bound by the chain of
+// tokens, with one dot product of five shuffles each. Used for decode, trees, exact mode and
+// whatever decayed_linear_attention_chunks.cu does not support.
 #include <limits>
 
 #include "ops/cuda/any_dtype.cuh"
@@ -22,12 +22,12 @@ using decayed_attention::Params;
 
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * kWarp;
-constexpr int kStateRegisters = 32;  // numbers of the state that a thread holds
+constexpr int kStateRegisters = 32;  // numbers of the state that a thread has
 
 static_assert(kMaxCudaDecayedKeyDim == kStateRegisters * kWarp,
               "a row of it fits the registers of a warp");
 
-// Prepared tokens, 16 to 24 KiB whatever their width; a lane's columns are lane + 32 * i.
+// Prepared tokens, 16 to 24 KiB for any width; a lane has columns lane + 32 * i.
 template <int kColumns>
 struct Tokens {
   static constexpr int kCount = 64 / kColumns;
@@ -41,12 +41,12 @@ struct Tokens {
   float alpha[kCount];
 };
 
-// The value head that a block works on.
+// The value head and sequence that a block computes.
 struct Head {
   int64_t b, h, first_token, num_tokens;
 };
 
-// A warp prepares token `t` of the head as tokens.*[at].
+// A warp prepares token `t` of the head and stores it at index `at` of the arrays of `tokens`.
 template <int kColumns>
 __device__ void prepare_token(const Params& p, const Head& head, int64_t t, int at,
                               Tokens<kColumns>& tokens) {
@@ -71,7 +71,8 @@ __device__ void prepare_token(const Params& p, const Head& head, int64_t t, int 
   tokens.alpha[at] = expf(__fmul_rn(dt, p.decay[head.h]));
 }
 
-// The block's values of `count` tokens from `first` on, of value rows from `first_row` on.
+// Loads v of `count` tokens from `first` on, for the block's value rows, which begin at
+// `first_row`.
 template <int kColumns>
 __device__ void load_values(const Params& p, const Head& head, int64_t first, int count,
                             int64_t first_row, Tokens<kColumns>& tokens) {
@@ -115,11 +116,12 @@ __global__ void __launch_bounds__(kThreads, kColumns == 32 ? 2 : 3)
   if (decayed_attention::takes_chunks(p, head.b, head.num_tokens)) return;
   const bool fresh = p.batch.context_lens[head.b] == 0;
   const float skip = p.skip == nullptr ? 0.0f : p.skip[head.h];
-  const int64_t first_row = (slab * kWarps + warp) * kRows;  // within the head
+  // Index of the warp's first row in the head.
+  const int64_t first_row = (slab * kWarps + warp) * kRows;
   float* const states = p.state + slot * p.state_stride + (head.h * p.Dv + first_row) * p.Dk;
   float s[kRows][kColumns];
-  // Loads the state of the working slot, or of the slot `behind` slots later. A lane reads only
-  // what it wrote.
+  // Loads the state from the working slot, or from the slot whose index is `behind` higher. A lane
+  // reads only what it wrote itself.
   const auto load_state = [&](int64_t behind, bool is_there) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
@@ -145,7 +147,7 @@ __global__ void __launch_bounds__(kThreads, kColumns == 32 ? 2 : 3)
   };
   load_state(0, !fresh);
   const int64_t num_chain = num_chain_rows(p.batch, head.b, head.num_tokens);
-  const bool has_row = lane < kRows && first_row + lane < p.Dv;  // lane r: y of row r
+  const bool has_row = lane < kRows && first_row + lane < p.Dv;  // lane r writes y of row r
   const int64_t value_at = head.h * p.Dv + first_row + lane;
   int32_t snapshot = p.batch.snapshot_start[head.b];
   const int32_t snapshots_end = p.batch.snapshot_start[head.b + 1];
@@ -153,7 +155,7 @@ __global__ void __launch_bounds__(kThreads, kColumns == 32 ? 2 : 3)
   for (int64_t group = 0; group < head.num_tokens; group += Tokens<kColumns>::kCount) {
     const int count = static_cast<int>(
         min(static_cast<int64_t>(Tokens<kColumns>::kCount), head.num_tokens - group));
-    __syncthreads();  // all warps have used the tokens before
+    __syncthreads();  // all warps have used the previous tokens
     load_values(p, head, group, count, slab * kWarps * kRows, tokens);
     for (int t = warp; t < count; t += kWarps) prepare_token(p, head, group + t, t, tokens);
     __syncthreads();
@@ -245,7 +247,7 @@ Status decayed_linear_attention_cuda(CudaContext& context, const DecayedLinearAt
                 .chunked_from = std::numeric_limits<int64_t>::max(),
                 .batch = args.forward->batch};
   if (decayed_attention::chunks_fit(context, args)) {
-    // Fewer tokens are computed as soon one by one.
+    // Sequences of fewer tokens are as fast token by token.
     constexpr int64_t kChunkedFrom = 24;
     params.chunked_from = kChunkedFrom;
     int64_t num_chunked = 0;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lists the chunks of a step: sequences of at least 64 rows, each cut at positions that are
 // multiples of 64, at snapshots and at the step's end (delta_rule_chunk_grid.h).
-// One block; a warp owns a sequence, a lane every 32nd chunk or stretch between snapshots. Thread 0
-// sums up the counts.
-// Bytes: 16 a chunk; latency-bound. The first launch of the chunked form (docs/delta-rule.md).
+// One block; a warp processes a sequence, a lane every 32nd chunk or stretch between snapshots.
+// Thread 0 sums the counts. Bytes: 16 a chunk; latency-bound. The first launch of the chunked form
+// (docs/delta-rule.md).
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/reduce.cuh"
 #include "ops/linear_attention/delta_rule_chunks_sm90.cuh"
@@ -13,12 +13,13 @@ namespace heddle::ops::chunked {
 
 namespace {
 
-// Tokens of a sequence between snapshots, or after the last one; chunks do not cross them.
+// Tokens of a sequence between two snapshots, or before the first or after the last one; chunks
+// never extend over a snapshot.
 struct Stretch {
   Span positions;
   int32_t snapshot_slot = -1;
 
-  // Stretch i of sequence b, which has one more than snapshots; the last may be empty.
+  // Stretch i of sequence b; there is one more stretch than snapshots, and the last may be empty.
   __device__ static Stretch of(const DeviceBatch& batch, int32_t b, int32_t i) {
     const StateSnapshot* snapshots = batch.snapshots + batch.snapshot_start[b];
     const int32_t num_snapshots = batch.snapshot_start[b + 1] - batch.snapshot_start[b];
@@ -33,8 +34,8 @@ struct Stretch {
   }
 };
 
-// A warp lists the chunks of a sequence; a lane looks up every 32nd stretch. Returns their number;
-// without `chunks` it only counts them.
+// A warp lists the chunks of a sequence; each lane looks up every 32nd stretch. Returns the number
+// of chunks; if `chunks` is null, it only counts them.
 __device__ inline int32_t list_chunks(const DeviceBatch& batch, int32_t b, Chunk* chunks,
                                       int lane) {
   const int32_t row_of_position_0 = batch.query_start[b] - batch.context_lens[b];
@@ -63,8 +64,8 @@ __device__ inline int32_t list_chunks(const DeviceBatch& batch, int32_t b, Chunk
   return num_chunks;
 }
 
-// Lists the chunks of all sequences that have rows enough: one block, a warp a sequence. Launched
-// once an op; the lists are small.
+// Lists the chunks of all sequences with enough rows: one block, a warp for each sequence. Launched
+// once for each op; the lists are short.
 __global__ void __launch_bounds__(1024) plan_kernel(const __grid_constant__ Params p) {
   wait_for_inputs();
   __shared__ int32_t total;

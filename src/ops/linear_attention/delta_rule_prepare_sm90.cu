@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // T = (I + A)^-1 beta exp(Gc_i - Gc_j), P = Q K' exp(Gc_i - Gc_j) and the scales of one chunk.
-// A block of two warpgroups owns a chunk and a key head, for all its value heads: see
-// delta_rule_prepare_sm90.cuh, also for the costs.
-// Taken in the chunked form unless one sequence of few heads is streamed
-// (delta_rule_stream_sm90.cu).
+// A block of two warpgroups prepares a chunk for all value heads of a key head; see
+// delta_rule_prepare_sm90.cuh, also for the cost. Used in the chunked form, except if one sequence
+// of few heads is streamed (delta_rule_stream_sm90.cu).
 #include "ops/cuda/launch.cuh"
 #include "ops/linear_attention/delta_rule_prepare_sm90.cuh"
 

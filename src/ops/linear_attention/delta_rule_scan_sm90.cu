@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The chunks of each sequence in order: d = T w, y = exp(Gc) r_q S' q + P d, S <- exp(Gc_last) S +
-// k (...)'.
-// A block owns a value head of a sequence, or half of its value channels: see
-// delta_rule_scan_sm90.cuh, also for the costs.
-// Halves where all of them run at once, whole heads otherwise; taken after
-// delta_rule_prepare_sm90.cu.
+// k (...)'. A block computes a value head of a sequence, or half of its value channels; see
+// delta_rule_scan_sm90.cuh, also for the cost. Halves are used if all of them can run at once, else
+// whole heads. Launched after delta_rule_prepare_sm90.cu.
 #include "ops/cuda/launch.cuh"
 #include "ops/linear_attention/delta_rule_scan_sm90.cuh"
 

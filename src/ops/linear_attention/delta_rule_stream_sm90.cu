@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prepare and scan of one sequence in one kernel (docs/delta-rule.md): its heads alone would leave
-// multiprocessors idle.
-// The last 2 * Nv blocks scan, each half a value head; two teams of two warpgroups in each of the
-// others prepare chunks in order, and raise a flag for each, which the scanning blocks await.
-// Costs: those of the two forms, overlapped. Taken for one sequence whose 2 * Nv half heads occupy
-// at most half of the multiprocessors (streams_chunks()).
+// Preparation and scan of one sequence in one kernel (docs/delta-rule.md): scanning its few heads
+// alone would leave multiprocessors idle. The last 2 * Nv blocks scan, each half of a value head.
+// In each of the other blocks two teams of two warpgroups prepare chunks in order and set a flag
+// for each; the scanning blocks wait for it. Cost: that of both kernels, overlapped. Used for one
+// sequence whose 2 * Nv half heads occupy at most half of the multiprocessors (streams_chunks()).
 #include <algorithm>
 
 #include "ops/cuda/launch.cuh"
@@ -16,10 +15,12 @@ namespace heddle::ops::chunked {
 namespace {
 
 constexpr int kTeams = 2;
-constexpr int kStreamThreads = kTeams * kPrepareThreads;       // 128 registers each
-constexpr int kComputeRegisters = 248, kHelperRegisters = 56;  // registers in the blocks that scan
+constexpr int kStreamThreads = kTeams * kPrepareThreads;  // 128 registers in each thread
+// Registers a thread in the blocks that scan.
+constexpr int kComputeRegisters = 248, kHelperRegisters = 56;
 
-// Lets other blocks read what this thread's team has written, through the copy engine, too.
+// Sets a flag that lets other blocks read what this thread's team has written, also through the
+// copy engine.
 __device__ inline void raise(int32_t* flag) {
   asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(flag), "r"(1) : "memory");
 }
@@ -31,15 +32,16 @@ __device__ inline void await(const int32_t* flag) {
   }
 }
 
-// Between what threads and what the copy engine do with global memory.
+// Orders accesses of threads to global memory before those of the copy engine.
 __device__ inline void fence_global_proxy() {
   asm volatile("fence.proxy.async.global;" ::: "memory");
 }
 
-// The last blocks walk, one each for half a head of the sequence; those before them prepare, and
-// wait for no other block. All run at once where the GPU is free; where it is not, blocks of lower
-// numbers are taken to start first, so that none waits for one that cannot start. Chunks are
-// prepared in order, and found in the second-level cache where the walk is close behind.
+// The last blocks scan, one for each half of a head of the sequence; the blocks before them prepare
+// and wait for no other block. If the GPU is free, all of them run at once. Otherwise blocks with
+// lower indices are assumed to start first, so that no block waits for one that cannot start.
+// Chunks are prepared in order, and are still in the second-level cache if the scan is close
+// behind.
 __global__ void __launch_bounds__(kStreamThreads, 1)
     stream_kernel(const __grid_constant__ Params p) {
   wait_for_inputs();
@@ -65,7 +67,7 @@ __global__ void __launch_bounds__(kStreamThreads, 1)
   for (int item = block * kTeams + team.number; item < num_items; item += num_preparing * kTeams) {
     prepare_chunk(p, s, team, item / p.num_key_heads, item % p.num_key_heads, parity);
     parity ^= 1;
-    sm90::fence_async_proxy();  // the next tiles take the matrices' place
+    sm90::fence_async_proxy();  // the next tiles overwrite the memory of the matrices
     fence_global_proxy();
     team.wait_for_team();
     if (team.thread == 0) raise(p.prepared + item);
@@ -74,8 +76,9 @@ __global__ void __launch_bounds__(kStreamThreads, 1)
 
 }  // namespace
 
-// With several sequences, the scan of the last would begin when all those before are prepared.
-// Measured with half of 132 multiprocessors scanning: 636 us for 32,768 tokens; 899 in two kernels.
+// Only for one sequence: with several, the scan of the last would begin when all earlier ones are
+// prepared. Measured with half of 132 multiprocessors scanning: 636 us for 32,768 tokens; 899 in
+// two kernels.
 bool streams_chunks(const CudaContext& context, int64_t num_sequences, int64_t num_value_heads) {
   return num_sequences == 1 && 4 * num_value_heads <= context.gpu.properties().num_multiprocessors;
 }

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolution, gated delta rule and gated norm of few tokens in one launch, with the numbers of the
-// three ops (causal_conv1d.h, gated_delta_rule.h, gated_rms_norm.h).
-// A block owns a value head of a sequence, or a half or quarter of its rows, through all its
-// tokens; the blocks of a key head are a cluster. A warp owns rows of the state (state_rows.cuh), a
-// thread one column of q and k, or of v and z; a warp normalises a token.
-// Bytes: 8 * 128 * 128 a head and sequence, 24 a channel of windows: latency, then memory.
-// Taken on Hopper in fast mode: all sequences have the same 1 to 8 rows, few heads in all, bf16, D
-// = 128.
+// Convolution, gated delta rule and gated norm of few tokens in one launch, with the same results
+// as the three ops (causal_conv1d.h, gated_delta_rule.h, gated_rms_norm.h). A block computes a
+// value head of a sequence, or a half or quarter of its rows, through all its tokens; the blocks of
+// a key head are a cluster. A warp has rows of the state (state_rows.cuh), a thread one column of q
+// and k, or of v and z; a warp normalises a token. Bytes: 8 * 128 * 128 a head and sequence, 24 a
+// channel of windows: bound by latency, with more sequences by memory. Used on Hopper in fast mode
+// if all sequences have the same 1 to 8 rows and there are few heads in all: bf16, D = 128.
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/numbers.cuh"
 #include "ops/cuda/reduce.cuh"
@@ -24,7 +23,7 @@ constexpr int kDim = 128;  // width of keys and values
 constexpr int kOctets = kDim / kOctet;
 constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * kWarp;
-constexpr int kWindow = 3;  // inputs that the convolution keeps
+constexpr int kWindow = 3;  // inputs of a channel that the convolution stores
 constexpr int kMostTokens = kFewRows;
 constexpr int kMostBlocks = 8;  // most blocks of a cluster
 
@@ -61,7 +60,7 @@ __device__ inline void cluster_wait() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-// The address of `own`, of this block's shared memory, in that of another block of the cluster.
+// The address in another block's shared memory that corresponds to `own` in this block's.
 __device__ inline uint32_t address_in_block(const void* own, int block) {
   uint32_t there;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
@@ -70,8 +69,9 @@ __device__ inline uint32_t address_in_block(const void* own, int block) {
   return there;
 }
 
-// Sends a number to where `to` lies in a block of the cluster; that block's `arrived` counts four
-// bytes. An arrival at the cluster's barrier would also wait for all stores before it.
+// Writes a number to the address that corresponds to `to` in another block of the cluster. That
+// block's `arrived` barrier counts the four bytes. Arriving at the cluster's barrier instead would
+// also wait for all earlier stores.
 __device__ inline void send_to_block(float* to, sm90::Barrier& arrived, int block, float value) {
   asm volatile(
       "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(
@@ -80,7 +80,7 @@ __device__ inline void send_to_block(float* to, sm90::Barrier& arrived, int bloc
       : "memory");
 }
 
-// One channel of the convolution: its window and weights, then its inputs.
+// Convolves one channel; holds its window and weights and the step's inputs.
 template <int kTokens>
 struct Channel {
   float window[kWindow];
@@ -94,12 +94,12 @@ struct Channel {
     weight = reinterpret_cast<const float4*>(p.conv_weight)[channel];
   }
 
-  // Input i counts from the window on.
+  // Input number i, counted from the beginning of the window.
   [[nodiscard]] __device__ float input(int i) const {
     return i < kWindow ? window[i] : as_float(x[i - kWindow]);
   }
 
-  // The convolved input of token t, as the separate op stores it.
+  // The convolved input of token t, rounded as the separate op stores it.
   [[nodiscard]] __device__ float convolve(int t) const {
     float sum = __fmul_rn(weight.x, input(t));
     sum = fmaf(weight.y, input(t + 1), sum);
@@ -125,13 +125,13 @@ __device__ inline void load_rows(const CudaBf16* from, int64_t stride, int num_t
 }
 
 struct alignas(16) SharedToken {
-  float k[kDim];  // normalised
+  float k[kDim];  // normalised key
   float q[kDim];
   float v[kDim];
   float y[kDim];
-  float opening[kDim];          // the gate's factor on y
-  float sums[3][kDim / kWarp];  // a warp's part of k.k, q.q and k.q
-  float squares[kOctets];       // the output's sum of squares, from all blocks of the head
+  float opening[kDim];          // the gate's factor on each number of y
+  float sums[3][kDim / kWarp];  // the warps' parts of k.k, q.q and k.q
+  float squares[kOctets];       // sums of squares of the output from all blocks of the head
   float alpha, beta, kq;
 
   [[nodiscard]] __device__ float total(int i) const {
@@ -148,9 +148,9 @@ struct alignas(16) SharedToken {
   }
 };
 
-// kSplit blocks share a value head, each with some of its rows. Of a block's threads the first half
-// has a column of q and of k each; of the second half as many as the block has rows have one of v
-// and of z.
+// kSplit blocks share a value head, each with some of its rows. The first half of a block's threads
+// have a column of q and of k each. In the second half, as many threads as the block has rows have
+// one column of v and of z.
 template <int kTokens, int kSplit>
 __global__ void __launch_bounds__(kThreads, 2) delta_step_kernel(const __grid_constant__ Params p) {
   __shared__ SharedToken tokens[kTokens];
@@ -164,11 +164,11 @@ __global__ void __launch_bounds__(kThreads, 2) delta_step_kernel(const __grid_co
   const int part = static_cast<int>(blockIdx.x) % kSplit;
   const int h = static_cast<int>(blockIdx.x) / kSplit % p.Nv;
   const int key_head = h * p.Nk / p.Nv;
-  // Rank in the cluster of the head's first block.
+  // Rank in the cluster of the first block with this head.
   const int first_in_cluster = h % (p.Nv / p.Nk) * kSplit;
   const bool keeps_keys = first_in_cluster + part == 0;
   const int64_t slot = p.batch.state_slots[b];
-  if (slot < 0) {  // padding, as all of its cluster
+  if (slot < 0) {  // padding: the whole cluster returns
     wait_for_inputs();
     return;
   }
@@ -178,20 +178,20 @@ __global__ void __launch_bounds__(kThreads, 2) delta_step_kernel(const __grid_co
   if (kSplit > 1 && thread == 0) {
     sm90::init(squares_arrived, 1);
     sm90::publish_barriers();
-    // Bytes of a token's squares.
+    // Bytes of the sums of squares of one token.
     constexpr auto kBytes = static_cast<uint32_t>(kOctets * sizeof(float));
     sm90::arrive_expecting(squares_arrived, static_cast<uint32_t>(num_tokens) * kBytes);
   }
 
   const bool has_keys = thread < kDim;
-  const int column = thread % kDim;  // column of the key head, or of this block's values
+  const int column = thread % kDim;  // column of the key head, or of the block's values
   const bool has_values = !has_keys && column < kRows;
   // First value row, counted over all value heads.
   const int64_t first_row = int64_t{h} * kDim + part * kRows;
   const int64_t q_channel = key_head * kDim + column;
   const int64_t k_channel = p.Nk * kDim + q_channel;
   const int64_t v_channel = 2 * p.Nk * kDim + first_row + column;
-  Channel<kTokens> first, second;  // q and k, or v alone
+  Channel<kTokens> first, second;  // q and k, or only v
   if (has_keys || has_values) {
     first.load_window(p, slot, has_keys ? q_channel : v_channel, fresh);
   }
@@ -206,7 +206,7 @@ __global__ void __launch_bounds__(kThreads, 2) delta_step_kernel(const __grid_co
   wait_for_inputs();
 
   const CudaBf16* x = p.x + row * p.x_stride;
-  const int own_token = thread - kDim;  // the token whose decay this thread computes
+  const int own_token = thread - kDim;  // the token whose decay and beta this thread computes
   const bool has_token = own_token >= 0 && own_token < num_tokens;
   const float a_in = has_token ? p.a[(row + own_token) * p.a_stride + h] : 0.0f;
   const float b_in = has_token ? p.b[(row + own_token) * p.b_stride + h] : 0.0f;
@@ -219,7 +219,7 @@ __global__ void __launch_bounds__(kThreads, 2) delta_step_kernel(const __grid_co
     load_rows(p.z + row * p.z_stride + first_row + column, p.z_stride, num_tokens, z);
   }
   __syncwarp();
-  cluster_arrive();  // the window of the key head has been read; the barrier is there
+  cluster_arrive();  // the window of the key head has been read; `arrived` is initialised
 #pragma unroll
   for (int t = 0; t < kTokens; ++t) {
     if (t >= num_tokens) break;
@@ -302,7 +302,7 @@ __global__ void __launch_bounds__(kThreads, 2) delta_step_kernel(const __grid_co
       }
     }
   }
-  __syncwarp();  // the lanes of a warp arrive together
+  __syncwarp();  // all lanes of the warp have finished before one of them arrives
   if constexpr (kSplit == 1) {
     cluster_arrive();
   } else {
@@ -326,8 +326,8 @@ __global__ void __launch_bounds__(kThreads, 2) delta_step_kernel(const __grid_co
     if (t == num_tokens - 1) keep_windows(t, p.windows + slot * p.windows_stride);
   }
   __syncwarp();
-  // Blocks of whole heads end together. Measured: in front of a product, 8 sequences of 32 heads
-  // took 0.6 us longer when each block ended by itself.
+  // Blocks of whole heads wait for each other before they end. Measured in front of a product: 8
+  // sequences of 32 heads took 0.6 us longer when each block ended by itself.
   if constexpr (kSplit == 1) cluster_wait();
   if (warp >= num_tokens) return;
   if constexpr (kSplit > 1) sm90::wait(squares_arrived, 0);
@@ -349,14 +349,14 @@ auto kernel_of(int64_t num_tokens) -> void (*)(Params) {
   return num_tokens <= 4 ? delta_step_kernel<4, kSplit> : delta_step_kernel<kMostTokens, kSplit>;
 }
 
-// Splits heads as long as every block finds a multiprocessor of its own: one alone moves a state of
-// 64 KB slowly. A head that shares its key head is split in halves at most, whose cluster is small:
-// between products, one sequence of 32 heads on 16 took 5.3 us in halves, 5.6 in quarters. Heads
-// with keys of their own share multiprocessors in pairs: 8 sequences of 16 heads took 7.4 us in
-// halves, 8.0 whole.
+// Number of blocks for each head: heads are split while every block can have a multiprocessor to
+// itself, because a single one needs long to read and write a state of 64 KB. A head that shares
+// its key head is split into at most two, for a small cluster: between products, one sequence of 32
+// heads on 16 key heads took 5.3 us in halves, 5.6 in quarters. If each head has its own key head,
+// two blocks share a multiprocessor: 8 sequences of 16 heads took 7.4 us in halves, 8.0 whole.
 int64_t split_of(const CudaContext& context, int64_t num_heads, int64_t heads_per_key) {
   const int64_t most = heads_per_key == 1 ? 4 : 2;
-  const int64_t each = heads_per_key == 1 ? 2 : 1;  // blocks of a multiprocessor
+  const int64_t each = heads_per_key == 1 ? 2 : 1;  // blocks that share a multiprocessor
   int64_t split = 1;
   while (split < most &&
          num_heads * split * 2 <= each * context.gpu.properties().num_multiprocessors &&

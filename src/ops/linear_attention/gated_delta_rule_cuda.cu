@@ -3,13 +3,12 @@
 //
 //   s <- alpha s     e = v - s.k     y = s.q + beta e (k.q)     s <- s + beta e k
 //
-// as on the CPU: both dot products need the decayed row only, so that one round of sums serves
-// them.
-// A block owns kWarps * kRows value rows of one head of one sequence through its tokens; a warp
-// kRows of them in registers, a lane every 32nd column. Decode: 8 * Dk * Dv bytes a head; prompts:
-// latency.
-// Taken in exact mode, for trees of drafts, for decay per channel, and for what has no faster form:
-// gated_delta_rule_sm90.h for prompts, gated_delta_rule_step.h for decode.
+// as on the CPU: both dot products need the decayed row only, so that they are computed in one
+// reduction. A block computes kWarps * kRows value rows of one head of one sequence through its
+// tokens; a warp has kRows of them in registers, a lane every 32nd column. Decode: 8 * Dk * Dv
+// bytes a head; prompts are bound by latency. Used in exact mode, for trees of drafts, for decay
+// per channel, and for whatever the faster kernels do not support: gated_delta_rule_sm90.h for
+// prompts, gated_delta_rule_step.h for decode.
 #include "ops/cuda/any_dtype.cuh"
 #include "ops/cuda/draft_tree.cuh"
 #include "ops/cuda/launch.cuh"
@@ -35,7 +34,7 @@ struct Params {
   DType dtype;  // dtype of qkv and y
   int64_t qkv_stride, a_stride, b_stride, y_stride, state_stride;
   int64_t B, Nk, Nv, Dk, Dv;
-  int64_t least_rows, most_rows;  // sequences with others are left alone
+  int64_t least_rows, most_rows;  // sequences with fewer or more rows are skipped
   bool channel_decay;
   float beta_scale;
   DeviceBatch batch;
@@ -43,12 +42,12 @@ struct Params {
 
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * kWarp;
-constexpr int kStateRegisters = 32;  // numbers of the state that a thread holds
+constexpr int kStateRegisters = 32;  // numbers of the state that a thread has
 
 static_assert(kMaxCudaKeyDim == kStateRegisters * kWarp,
               "a row of it fits the registers of a warp");
 
-// Prepared tokens, 24 to 26 KiB whatever their width; a lane's columns are lane + 32 * i.
+// Prepared tokens, 24 to 26 KiB for any width; a lane has columns lane + 32 * i.
 template <int kColumns>
 struct Tokens {
   static constexpr int kCount = 64 / kColumns;
@@ -63,7 +62,7 @@ struct Tokens {
   float kq[kCount];
 };
 
-// The value head that a block works on.
+// The value head and sequence that a block computes.
 struct Head {
   int64_t b, h, first_token, num_tokens;
 };
@@ -73,7 +72,7 @@ __device__ float decay_of(const Params& p, int64_t row, int64_t gate, float neg_
   return expf(neg_exp_a_log * (x > 20.0f ? x : log1pf(expf(x))));
 }
 
-// A warp prepares token `t` of the head as tokens.*[at].
+// A warp prepares token `t` of the head and stores it at index `at` of the arrays of `tokens`.
 template <int kColumns>
 __device__ void prepare_token(const Params& p, const Head& head, int64_t t, int at,
                               Tokens<kColumns>& tokens) {
@@ -120,7 +119,8 @@ __device__ void prepare_token(const Params& p, const Head& head, int64_t t, int 
   }
 }
 
-// The block's values of `count` tokens from `first` on, of value rows from `first_row` on.
+// Loads v of `count` tokens from `first` on, for the block's value rows, which begin at
+// `first_row`.
 template <int kColumns>
 __device__ void load_values(const Params& p, const Head& head, int64_t first, int count,
                             int64_t first_row, Tokens<kColumns>& tokens) {
@@ -145,16 +145,16 @@ __device__ void load_values(const Params& p, const Head& head, int64_t first, in
   }
 }
 
-// A block takes kWarps * kRows value rows of one head of one sequence through all its tokens; a
-// warp holds kRows of them in registers, a lane every 32nd column. Tokens are prepared a group at a
-// time, a warp each, so that a token costs the warps no barrier; every block of a head repeats that
-// (one row of k and q against kWarps * kRows rows of the state).
+// A block computes kWarps * kRows value rows of one head of one sequence through all its tokens; a
+// warp has kRows of them in registers, a lane every 32nd column. Tokens are prepared in groups,
+// each by one warp, so that there is no barrier for each token. Every block of a head repeats the
+// preparation (one row of k and q against kWarps * kRows rows of the state).
 //
-// A row's sums depend on Dk alone and its state is fp32 wherever it rests: the same bits for any
-// chunking and batch. Decode moves the state in and out once, 8 * Dk * Dv bytes for 8 * Dk * Dv
-// operations: bandwidth-bound, 1.0 us for 32 heads of 128 x 128 at 4.2 TB/s. In prefill the state
-// stays, and the chain of tokens is what counts: two dot products of five shuffles for each of
-// them.
+// A row's sums depend on Dk alone, and its state is always stored in fp32: the bits are the same
+// for any chunking and batch. Decode reads and writes the state once, 8 * Dk * Dv bytes for 8 * Dk
+// * Dv operations: bandwidth-bound, 1.0 us for 32 heads of 128 x 128 at 4.2 TB/s. In prefill the
+// state stays in registers, and the time is that of the chain of tokens: two dot products of five
+// shuffles for each.
 template <int kColumns>
 __global__ void __launch_bounds__(kThreads, kColumns == 32 ? 2 : 3)
     delta_rule_kernel(const __grid_constant__ Params p) {
@@ -174,11 +174,12 @@ __global__ void __launch_bounds__(kThreads, kColumns == 32 ? 2 : 3)
   head.num_tokens = p.batch.query_start[head.b + 1] - head.first_token;
   if (head.num_tokens < p.least_rows || head.num_tokens > p.most_rows) return;
   const bool fresh = p.batch.context_lens[head.b] == 0;
-  const int64_t first_row = (slab * kWarps + warp) * kRows;  // within the head
+  // Index of the warp's first row in the head.
+  const int64_t first_row = (slab * kWarps + warp) * kRows;
   float* const states = p.state + slot * p.state_stride + (head.h * p.Dv + first_row) * p.Dk;
   float s[kRows][kColumns];
-  // Loads the state of the working slot, or of the slot `behind` slots later. A lane reads only
-  // what it wrote.
+  // Loads the state from the working slot, or from the slot whose index is `behind` higher. A lane
+  // reads only what it wrote itself.
   const auto load_state = [&](int64_t behind, bool is_there) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
@@ -204,7 +205,7 @@ __global__ void __launch_bounds__(kThreads, kColumns == 32 ? 2 : 3)
   };
   load_state(0, !fresh);
   const int64_t num_chain = num_chain_rows(p.batch, head.b, head.num_tokens);
-  const bool has_row = lane < kRows && first_row + lane < p.Dv;  // lane r: y of row r
+  const bool has_row = lane < kRows && first_row + lane < p.Dv;  // lane r writes y of row r
   const int64_t value_at = head.h * p.Dv + first_row + lane;
   int32_t snapshot = p.batch.snapshot_start[head.b];
   const int32_t snapshots_end = p.batch.snapshot_start[head.b + 1];
@@ -212,7 +213,7 @@ __global__ void __launch_bounds__(kThreads, kColumns == 32 ? 2 : 3)
   for (int64_t group = 0; group < head.num_tokens; group += Tokens<kColumns>::kCount) {
     const int count = static_cast<int>(
         min(static_cast<int64_t>(Tokens<kColumns>::kCount), head.num_tokens - group));
-    __syncthreads();  // all warps have used the tokens before
+    __syncthreads();  // all warps have used the previous tokens
     load_values(p, head, group, count, slab * kWarps * kRows, tokens);
     for (int t = warp; t < count; t += kWarps) prepare_token(p, head, group + t, t, tokens);
     __syncthreads();
@@ -242,7 +243,7 @@ __global__ void __launch_bounds__(kThreads, kColumns == 32 ? 2 : 3)
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
         const float error = __fsub_rn(tokens.v[t][warp * kRows + r], warp_sum(sk[r]));
-        sk[r] = __fmul_rn(tokens.beta[t], error);  // the weight of k
+        sk[r] = __fmul_rn(tokens.beta[t], error);  // the factor of k in the update
         const float output = fmaf(sk[r], tokens.kq[t], warp_sum(sq[r]));
         if (lane == r) y = output;
       }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host code of the chunked gated delta rule: whether it fits, its workspace, its launches
-// (docs/delta-rule.md). No kernel of its own: a block, warp and thread own what the files of plan,
-// prepare, scan and stream say.
-// Flops and bytes: gated_delta_rule_sm90.h. Taken on Hopper in fast mode, bf16, Dk = Dv = 128, one
-// decay a head, for sequences of at least kSm90MinRows rows of a step without trees.
+// Host code of the chunked gated delta rule: whether it supports a step, its workspace, its
+// launches (docs/delta-rule.md). Its kernels are in the files
+// delta_rule_{plan,prepare,scan,stream}_sm90.cu. Flops and bytes: gated_delta_rule_sm90.h. Used on
+// Hopper in fast mode, bf16, Dk = Dv = 128, one decay a head, for sequences of at least
+// kSm90MinRows rows of a step without trees.
 #include <cstdint>
 
 #include "device/cuda/cuda_device.h"
@@ -21,8 +21,8 @@ using chunked::kTokens;
 using chunked::kWidth;
 using chunked::Span;
 
-// Chunks that sequences of at least kSm90MinRows rows have at most. Room for some snapshots within
-// chunks is added; a step with more does without this form.
+// Room for chunks that snapshots add to those of sequences of at least kSm90MinRows rows. A step
+// with more snapshots than that does not use this form.
 constexpr int64_t kCuts = 16;
 
 static_assert(kSm90MinRows >= kTokens, "most_chunks() counts on it");
@@ -35,14 +35,14 @@ bool is_supported(const CudaContext& context, const GatedDeltaRuleSizes& sizes) 
          sizes.max_tokens >= kSm90MinRows;
 }
 
-// Sequences that have rows enough, and their chunks.
+// The number of sequences with enough rows, and of their chunks.
 struct Work {
   int64_t sequences = 0;
   int64_t chunks = 0;
 };
 
-// Counts the chunks that plan_chunks() will list. The device moves positions back only for
-// sequences of one row (drafting/feed_drawn.h), which have no chunks.
+// Counts the chunks that plan_chunks() will list. The device reduces positions only for sequences
+// of one row (drafting/feed_drawn.h), which have no chunks, so that the count stays right.
 Work count_work(const ForwardContext& forward) {
   Work work;
   auto snapshot = forward.snapshots.begin();

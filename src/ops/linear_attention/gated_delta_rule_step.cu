@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// With p = S' k and o = S' q:  d = beta (v - alpha p)    y = alpha o + d (k.q)    S <- alpha S + k
-// d' A block owns 64 value rows of one head of one sequence through its tokens; a warp 16 of them,
-// eight lanes a row (state_rows.cuh); a thread prepares one column of k and q.
-// Bytes: 8 * Dk * Dv a head and sequence, the state once in and once out: bound by memory.
-// Taken in fast mode for sequences of up to 8 rows without trees: bf16, Dk = 128, Dv a multiple of
-// 64, one decay a head. delta_step_sm90.cu takes steps of few such sequences on Hopper.
+// With p = S' k and o = S' q:
+//   d = beta (v - alpha p)    y = alpha o + d (k.q)    S <- alpha S + k d'
+// A block computes 64 value rows of one head of one sequence through its tokens; a warp has 16 of
+// them, eight lanes a row (state_rows.cuh); a thread prepares one column of k and q. Bytes: 8 * Dk
+// * Dv a head and sequence, the state read once and written once: bound by memory. Used in fast
+// mode for sequences of up to 8 rows without trees: bf16, Dk = 128, Dv a multiple of 64, one decay
+// a head. On Hopper delta_step_sm90.cu computes steps of few such sequences instead.
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/numbers.cuh"
 #include "ops/cuda/reduce.cuh"
@@ -37,13 +38,13 @@ struct Params {
   DeviceBatch batch;
 };
 
-// A prepared token: what all rows of a head read of it.
+// A prepared token: the values that all rows of a head read.
 struct Token {
-  float k[kDim];  // normalised
+  float k[kDim];  // normalised key
   float q[kDim];
   float v[kRows];
   float y[kRows];
-  float sums[3][kWarps];  // k.k, q.q and k.q of the columns of a warp
+  float sums[3][kWarps];  // k.k, q.q and k.q over the columns of each warp
   float alpha, beta;
 };
 
@@ -84,8 +85,8 @@ __device__ inline float prepare(const Params& p, int64_t row, int64_t h, int64_t
   return total(2) * k_factor * q_factor;
 }
 
-// A block takes 64 value rows of one head of one sequence through its tokens. It loads the rows
-// while the previous kernel still runs, which writes no states (gated_delta_rule_step.h).
+// A block computes 64 value rows of one head of one sequence through its tokens. It loads the state
+// while the previous kernel still runs, which must not write states (gated_delta_rule_step.h).
 __global__ void __launch_bounds__(kThreads, 4) step_kernel(const __grid_constant__ Params p) {
   __shared__ Token token;
   const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarp, lane = thread % kWarp;
@@ -95,7 +96,8 @@ __global__ void __launch_bounds__(kThreads, 4) step_kernel(const __grid_constant
   const int64_t slot = p.batch.state_slots[b];
   const int first_token = p.batch.query_start[b];
   const int num_tokens = p.batch.query_start[b + 1] - first_token;
-  if (slot < 0 || num_tokens == 0 || num_tokens > kStepMostTokens) {  // padding, or a prompt
+  // padding, or a prompt, which another kernel computes.
+  if (slot < 0 || num_tokens == 0 || num_tokens > kStepMostTokens) {
     wait_for_inputs();
     return;
   }

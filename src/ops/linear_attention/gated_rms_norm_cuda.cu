@@ -37,15 +37,16 @@ struct Params {
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * kWarp;
 constexpr int kMostThreads = 512;  // threads of a block in wide_gated_norm_kernel
-constexpr int64_t kMostHeld = 4;   // octets that one of its threads holds
+// Most octets that a thread of wide_gated_norm_kernel keeps in registers.
+constexpr int64_t kMostHeld = 4;
 
 __device__ inline float opening_of(const Params& p, float gate) {
   return (p.gate == NormGate::kSigmoid ? 1.0f : gate) / (1.0f + expf(-gate));
 }
 
-// A warp normalises one head, a lane every 32nd column of it: lane sums run over ascending columns
-// and are joined by warp_sum(), an order that depends on D alone. Moves x, z and y once:
-// bandwidth-bound; x is read twice, the second time from the cache.
+// A warp normalises one head, a lane has every 32nd column of it. Lane sums run over ascending
+// columns and are joined by warp_sum(), in an order that depends on D alone. Reads x and z and
+// writes y once: bandwidth-bound; x is read twice, the second time from the cache.
 template <typename Scalar>
 __global__ void __launch_bounds__(kThreads) gated_norm_kernel(const __grid_constant__ Params p) {
   wait_for_inputs();
@@ -122,7 +123,7 @@ __global__ void __launch_bounds__(kMostThreads)
   }
 }
 
-// The same norm where a head has 8, 16, ... 256 columns on 16 bytes: D / 8 lanes have an octet
+// The same norm for heads of 8, 16, ... 256 columns, 16-byte aligned: D / 8 lanes have an octet
 // each, so that everything is loaded once. Lane sums run over ascending columns and are joined
 // pairwise.
 template <typename Scalar>
@@ -133,7 +134,7 @@ __global__ void __launch_bounds__(kThreads)
   const int heads_at_once = kThreads / lanes;
   const int64_t c = threadIdx.x % lanes * kOctet;
   const int64_t stride = int64_t{gridDim.x} * heads_at_once;
-  // All lanes of a warp stay for the sums.
+  // All lanes of a warp must take part in the sums.
   for (int64_t begin = int64_t{blockIdx.x} * heads_at_once; begin < p.num_heads; begin += stride) {
     const int64_t head = begin + threadIdx.x / lanes;
     const bool mine = head < p.num_heads;

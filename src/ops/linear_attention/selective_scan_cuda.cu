@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The selective scan: h <- exp(dt A) h + dt x B, y = (C h + skip x) silu(z), channel by channel.
-// A thread owns a channel of a sequence, with its N numbers of state and of A in registers; a block
-// has kThreads neighbouring channels and keeps B and C of kTokens tokens in shared memory.
-// Bytes: x, dt, z and y once, 8 C N a state; T C N exponentials, which bound prefill, where tokens
-// follow each other. Decode moves the state in and out once: bandwidth-bound.
-// Taken in either mode, for any N up to 64: kernels for 16, 32 and 64.
+// A thread computes a channel of a sequence, with its N state numbers and its row of A in
+// registers; a block has kThreads neighbouring channels and keeps B and C of kTokens tokens in
+// shared memory. Bytes: x, dt, z and y once, 8 C N a state; T C N exponentials, which bound
+// prefill, where tokens depend on each other. Decode reads and writes the state once:
+// bandwidth-bound. Used in both modes, for any N up to 64: there are kernels for 16, 32 and 64.
 #include "ops/cuda/draft_tree.cuh"
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/numbers.cuh"
@@ -35,9 +35,9 @@ struct Params {
 };
 
 constexpr int kThreads = 128;
-constexpr int kTokens = 16;  // whose B and C a block keeps
+constexpr int kTokens = 16;  // tokens whose B and C a block keeps in shared memory
 
-// The row of a channel's numbers in the format of snapshots, by its own thread.
+// Stores the numbers of a channel in the format of snapshots; the channel's own thread does it.
 template <int kStates>
 __device__ void store_snapshot(const Params& p, int64_t slot, int64_t channel,
                                const float (&h)[kStates]) {
@@ -61,8 +61,8 @@ __device__ void store_snapshot(const Params& p, int64_t slot, int64_t channel,
   }
 }
 
-// A channel goes through all tokens of its sequence. Its sum runs over ascending n and its state is
-// fp32 wherever it rests: the same bits for any chunking and batch.
+// A thread computes a channel through all tokens of its sequence. The sum runs over ascending n,
+// and the state is always stored in fp32: the bits are the same for any chunking and batch.
 template <int kStates, typename Scalar>
 __global__ void __launch_bounds__(kThreads) scan_channels_kernel(const __grid_constant__ Params p) {
   wait_for_inputs();
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(kThreads) scan_channels_kernel(const __grid_co
 
   for (int64_t group = 0; group < num_rows; group += kTokens) {
     const int count = static_cast<int>(min(static_cast<int64_t>(kTokens), num_rows - group));
-    __syncthreads();  // all threads have used the tokens before
+    __syncthreads();  // all threads have used the previous tokens
     for (int i = threadIdx.x; i < count * p.N; i += kThreads) {
       const int64_t row = first_row + group + i / p.N;
       const int n = i % p.N;

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists of states: zero a slot, copy slot to slot, save to a snapshot slot, restore from one (all
-// layers).
-// Blocks of one grid.y own a part of the state (state_snapshot.h). A warp owns a piece of a row,
-// 128 numbers or a whole i8 row, through all entries of the list in order; a lane every 32nd
-// number.
-// Bytes: 4 in and 4 (bf16 2, int8 1) out a number and entry: bandwidth-bound. The only form on
-// CUDA.
+// Processes lists of states: zero a slot, copy a slot to another, save to a snapshot slot, restore
+// from one (all layers). Blocks with the same blockIdx.y process a part of the state
+// (state_snapshot.h). A warp processes a piece of a row, 128 numbers or a whole i8 row, for all
+// entries of the list in order; a lane every 32nd number. Bytes: reads 4 and writes 4 (bf16 2, int8
+// 1) a number and entry: bandwidth-bound. The only kernel for this on CUDA.
 #include <algorithm>
 
 #include "ops/cuda/launch.cuh"
@@ -25,9 +23,9 @@ struct Params {
 
 constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * kWarp;
-constexpr int64_t kPiece = 128;  // numbers of a row that a warp takes
+constexpr int64_t kPiece = 128;  // numbers of a row that a warp processes
 
-// A warp takes rows of i8 snapshots whole, because they have one scale.
+// Numbers of a piece. A warp processes whole rows of i8 snapshots, because a row has one scale.
 __host__ __device__ int64_t piece_width(const StatePartView& part) {
   return part.snapshots.dtype == DType::kI8 ? part.width : kPiece;
 }
@@ -36,7 +34,7 @@ __host__ __device__ int64_t num_pieces(const StatePartView& part) {
   return part.rows * ceil_div(part.width, piece_width(part));
 }
 
-// `width` numbers of a row, from number `first` of the slot on.
+// A piece of a row: `width` numbers, from number `first` of the slot on.
 struct Piece {
   int64_t row, first, width;
 };
@@ -86,7 +84,7 @@ __device__ void restore_piece(const StatePartView& part, const Piece& piece, con
   }
 }
 
-// from: null writes zeros.
+// Copies a piece, or writes zeros if `from` is null.
 __device__ void copy_row(const float* from, float* to, int64_t width) {
   const int64_t lane = threadIdx.x % kWarp;
   const auto places = reinterpret_cast<uintptr_t>(from) | reinterpret_cast<uintptr_t>(to);
@@ -100,14 +98,15 @@ __device__ void copy_row(const float* from, float* to, int64_t width) {
   for (int64_t i = lane; i < width; i += kWarp) to[i] = from == nullptr ? 0.0f : from[i];
 }
 
-// Blocks of grid.y are a part. A warp takes a piece of a row through all entries of the list and
-// waits for its lanes between two of them, so that the order of the list holds. Moves 4 bytes in
-// and 4 (bf16 2, int8 1) out for each number and entry: bandwidth-bound, 8 states of 6.4 MB 25 us
-// at 4.2 TB/s.
+// Blocks with the same blockIdx.y process a part. A warp processes a piece of a row for all entries
+// of the list and synchronises its lanes between two entries, so that the entries take effect in
+// order. Reads 4 bytes and writes 4 (bf16 2, int8 1) for each number and entry: bandwidth-bound, 8
+// states of 6.4 MB 25 us at 4.2 TB/s.
 __global__ void __launch_bounds__(kThreads) states_kernel(const __grid_constant__ Params p) {
   wait_for_inputs();
   const StatePartView& part = p.parts[blockIdx.y];
-  const bool is_plain = part.snapshots.dtype == DType::kF32;  // snapshots are copies
+  // Snapshots are plain copies of states.
+  const bool is_plain = part.snapshots.dtype == DType::kF32;
   const int64_t per_row = ceil_div(part.width, piece_width(part));
   const int64_t pieces = num_pieces(part);
   const int64_t stride = int64_t{gridDim.x} * kWarps;
@@ -142,8 +141,8 @@ __global__ void __launch_bounds__(kThreads) states_kernel(const __grid_constant_
 
 }  // namespace
 
-// Launches as many blocks for each part as a part of average size needs; warps of larger parts take
-// several pieces.
+// Launches as many blocks for each part as a part of average size needs; warps of larger parts
+// process several pieces.
 Status move_states_cuda(CudaContext& context, const StateMoveArgs& args) {
   int64_t pieces = 0;
   for (const StatePartView& part : args.parts.host) pieces += num_pieces(part);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which calls few_experts.h takes, and their kernels (few_experts_kernel.cuh) for weights in bf16.
-// Taken for one token, or while T * A <= E / 3, with quantised weights 2 * E: rows of w2 of the
-// widths that have a kernel.
+// Decides which calls few_experts.h computes; and its kernels (few_experts_kernel.cuh) for weights
+// in bf16. Used for one token, or while T * A <= E / 3, with quantised weights 2 * E, if there is a
+// kernel for the width of w2's rows.
 #include <algorithm>
 #include <bit>
 
@@ -15,12 +15,12 @@ namespace {
 
 using few_experts::PlainExperts, few_experts::kWarps, few_experts::kScoresPerLane;
 
-// Shared bytes that every kernel may use, without the experts of its token.
+// Bytes of shared memory that every kernel may use, without those for the experts of its token.
 constexpr int64_t kMostShared = (48 << 10) - int64_t{sizeof(ChosenExperts)};
-constexpr int64_t kShare = 3;  // the pairs are at most this part of the experts
-// Or, with quantised weights, so many for each, among tokens that have bits of their own: a token's
-// experts are read from the second-level cache again, but by fewer instructions than a row has in
-// tiles of several rows.
+constexpr int64_t kShare = 3;  // the (token, slot) pairs must be at most E / kShare
+// With quantised weights there may be kPackedShare pairs for each expert. The weights of an expert
+// that several tokens chose are then read again from the second-level cache, but with fewer
+// instructions than a row needs in tiles of several rows.
 constexpr int64_t kPackedShare = 2;
 
 bool has_whole_octets(const TensorView& experts) {
@@ -28,14 +28,15 @@ bool has_whole_octets(const TensorView& experts) {
          reinterpret_cast<uintptr_t>(experts.data) % 16 == 0;
 }
 
-// The rows of a weight that is one quantised part; null: it is none.
+// The rows of a weight that is quantised in one part; null for other weights.
 const quant::PackedRows* packed_rows(const TensorView& weight) {
   if (weight.packed == nullptr || weight.packed->parts.size() != 1) return nullptr;
   const quant::PackedWeight::Part& part = weight.packed->parts[0];
   return part.plain.data == nullptr ? &part.packed : nullptr;
 }
 
-// Whether the kernels have the format: groups of a power of two of octets, or one for a row.
+// Whether the kernels support the format: groups of 8 times a power of two columns, or one group
+// for a row.
 bool has_shared_octets(const quant::PackedRows& rows) {
   const quant::RowFormat& format = rows.format;
   const bool one = format.num_groups() == 1;
@@ -47,7 +48,7 @@ bool has_shared_octets(const quant::PackedRows& rows) {
          exponents == (format.code == quant::Code::kE2M1);
 }
 
-// Whether a kernel that was compiled for one reads the other, too.
+// Whether a kernel that was compiled for one of the weights can read the other, too.
 bool have_one_form(const quant::PackedRows& a, const quant::PackedRows& b) {
   return a.format.code == b.format.code && a.format.scale == b.format.scale;
 }
@@ -60,8 +61,8 @@ bool experts_fit(const TensorView& w13, const TensorView& w2) {
          up->format.code == down->format.code;
 }
 
-// Integer codes, for which x takes 3 bytes per number: two, and a share of its octet's factor and
-// sum.
+// Whether the weight has integer codes, for which x needs 3 bytes per number: two bytes, and a
+// share of its octet's factor and sum.
 bool has_integers(const TensorView& experts) {
   const quant::PackedRows* const rows = packed_rows(experts);
   return rows != nullptr &&

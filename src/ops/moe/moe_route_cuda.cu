@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // experts[t] = the A best of E router scores. weights[t] = their softmax or sigmoid, possibly
-// renormalised, or the weights of the sparsemixer.
-// A block is one warp, which owns a token; a lane every 32nd expert.
-// Bytes: 4 * E a token; latency-bound: A rounds that depend on each other.
-// route_kernel for plain softmax scores (in registers up to 512 experts, searched beyond);
-// scored_route_kernel for sigmoid scores, corrections, groups and the sparsemixer (in registers).
+// renormalised, or the weights of the sparsemixer. A block is one warp, which routes a token; a
+// lane has every 32nd expert. Bytes: 4 * E a token; latency-bound: A rounds that depend on each
+// other. route_kernel is for plain softmax scores (in registers up to 512 experts, searched
+// beyond); scored_route_kernel for sigmoid scores, corrections, groups and the sparsemixer (in
+// registers).
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/reduce.cuh"
 #include "ops/moe/choose_experts.cuh"
@@ -16,8 +16,8 @@ namespace {
 
 struct Params {
   const float* logits;
-  const float* correction;       // null: none
-  const float* expert_scales;    // null: none
+  const float* correction;       // null: no correction
+  const float* expert_scales;    // null: experts have no scales
   const int32_t* row_sequences;  // null: no row is padding
   int32_t* experts;
   float* weights;
@@ -57,12 +57,12 @@ __global__ void __launch_bounds__(kWarp) route_kernel(const __grid_constant__ Pa
       p.experts[t * p.experts_stride + a] = chosen.ids[a];
       p.weights[t * p.weights_stride + a] = chosen.weights[a] * scale_of(p, chosen.ids[a]);
     }
-    __syncwarp();  // before the next token's are written
+    __syncwarp();  // waits before the next token's experts are written
   }
 }
 
-// A lane's share of a token's experts, at most kMost: their scores and the ranks by which they are
-// chosen. A softmax sums a lane's experts in ascending order.
+// A lane's share of a token's experts, at most kMost: their scores, and the ranks by which experts
+// are chosen. For a softmax a lane sums its experts in ascending order.
 template <int kMost>
 struct OwnScores {
   float corrections[kMost];
@@ -122,7 +122,7 @@ __device__ inline float near_weight(const Params& p, const float* logits, const 
   return 1.0f / sum;
 }
 
-// Serves every kind of scoring, with at most 32 * kPerLane experts. A warp routes one token, with
+// Supports every kind of scoring, with at most 32 * kPerLane experts. A warp routes one token, with
 // its scores in shared memory and its ranks in registers, as in route_kernel.
 template <int kPerLane>
 __global__ void __launch_bounds__(kWarp) scored_route_kernel(const __grid_constant__ Params p) {

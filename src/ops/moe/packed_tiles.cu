@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The launchers of packed_tiles.cuh, which has formula, owners and cost.
+// The launchers of packed_tiles.cuh, which describes formula, division of work and cost.
 #include "ops/moe/packed_tiles_kernel.cuh"
 
 namespace heddle::ops::packed_tiles {

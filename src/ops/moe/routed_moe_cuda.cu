@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// y[t] = sum over a of weights[t, a] W2_e f(W13_e x[t]): route, sort, two products, combine, in
-// passes.
-// count_kernel, place_kernel: a block owns a chunk of (token, slot) pairs and sorts them by expert.
-// up_kernel, down_kernel: blocks of one blockIdx.x own a tile of up to 4 rows of one expert, a warp
-// four columns (row_products.cuh). combine_kernel: a thread owns eight columns of a token.
-// Flops: 6 * R * I * H, R = T * A. Bytes: the chosen experts' weights once a tile.
-// Picks the form: few_experts.cu for few tokens in bf16, routed_moe_sm90.cu on Hopper from 32
-// tokens on in bf16 and fast mode, packed_tiles.cu for quantised experts of 17 tokens and more with
-// few rows each, the kernels here for everything else.
+// y[t] = sum over a of weights[t, a] W2_e f(W13_e x[t]): route, sort, two products, combine, for
+// some tokens (a pass) at a time. count_kernel, place_kernel: a block sorts a chunk of (token,
+// slot) pairs by expert. up_kernel, down_kernel: blocks with the same blockIdx.x compute a tile of
+// up to 4 rows of one expert, a warp four columns (row_products.cuh). combine_kernel: a thread
+// computes eight columns of a token. Flops: 6 * R * I * H, R = T * A. Bytes: the chosen experts'
+// weights once a tile. Also chooses the kernels: few_experts.cu for few tokens in bf16,
+// routed_moe_sm90.cu on Hopper from 32 tokens on in bf16 and fast mode, packed_tiles.cu for
+// quantised experts from 17 tokens on with few rows each, the kernels here for everything else.
 #include "ops/cuda/launch.cuh"
 #include "ops/elementwise/elementwise.h"
 #include "ops/gemm/linear.h"
@@ -34,12 +33,12 @@ struct SortParams {
   int32_t* counts;         // [chunks, E]
   int32_t* row_pair;
   ExpertTile* tiles;
-  int32_t* taken;  // [2]: becomes 0
+  int32_t* taken;  // [2]: set to 0 here
   int R, E, num_tiles, tile_rows;
-  int chunk_pairs;  // pairs per block, at most kMostSortPairs
+  int chunk_pairs;  // (token, slot) pairs for each block, at most kMostSortPairs
 };
 
-// counts[e]: pairs of the block's chunk whose expert is e, in shared memory.
+// Counts the pairs of the block's chunk for each expert e in counts[e], in shared memory.
 __device__ inline void count_chunk(const SortParams& p, int* counts) {
   for (int e = threadIdx.x; e < p.E; e += kThreads) counts[e] = 0;
   __syncthreads();
@@ -50,7 +49,7 @@ __device__ inline void count_chunk(const SortParams& p, int* counts) {
   __syncthreads();
 }
 
-// A block counts the experts of a chunk of pairs. Reads R numbers and writes E for each chunk.
+// A block counts the pairs of a chunk by expert. Reads R numbers and writes E for each chunk.
 __global__ void __launch_bounds__(kThreads) count_kernel(const __grid_constant__ SortParams p) {
   wait_for_inputs();
   extern __shared__ int counts[];  // [E]
@@ -58,7 +57,7 @@ __global__ void __launch_bounds__(kThreads) count_kernel(const __grid_constant__
   for (int e = threadIdx.x; e < p.E; e += kThreads) p.counts[blockIdx.x * p.E + e] = counts[e];
 }
 
-// The sum of `value` over the threads before this one. `scratch`: kWarps numbers.
+// The sum of `value` over the threads before this one. `scratch` has kWarps numbers.
 __device__ inline int sum_before(int value, int* scratch) {
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   int until = value;
@@ -66,22 +65,22 @@ __device__ inline int sum_before(int value, int* scratch) {
     const int more = __shfl_up_sync(0xffffffffu, until, distance);
     if (lane >= distance) until += more;
   }
-  __syncthreads();  // the use before is over
+  __syncthreads();  // `scratch` may be used again
   if (lane == kWarp - 1) scratch[warp] = until;
   __syncthreads();
   for (int w = 0; w < warp; ++w) until += scratch[w];
   return until - value;
 }
 
-// A block places a chunk of pairs: rows of an expert follow those of the experts before it, in the
-// order of (token, slot), so that a sort gives the same rows whatever its timing. The first block
-// also lists the tiles. Without a count before it, where all pairs are one chunk, it counts itself.
-// Reads the counts of all chunks, and each pair of its own against those before it.
+// A block places a chunk of pairs. Rows are sorted by expert, then in the order of (token, slot),
+// so that the result does not depend on timing. The first block also lists the tiles. If all pairs
+// are one chunk, count_kernel is not launched, and this kernel counts itself. Reads the counts of
+// all chunks, and compares each pair of the chunk with those before it.
 __global__ void __launch_bounds__(kThreads) place_kernel(const __grid_constant__ SortParams p) {
   wait_for_inputs();
   extern __shared__ int shared[];
-  int* totals = shared;           // [E]: pairs of each expert
-  int* next_rows = shared + p.E;  // [E]: row of the chunk's first pair of each
+  int* totals = shared;           // [E]: number of pairs of each expert
+  int* next_rows = shared + p.E;  // [E]: row of the chunk's first pair for each expert
   __shared__ int experts[kMostSortPairs];
   __shared__ int scratch[kWarps];
   __shared__ int num_used_tiles;
@@ -156,13 +155,14 @@ __global__ void __launch_bounds__(kThreads) place_kernel(const __grid_constant__
 }
 
 struct RoundsParams {
-  const ExpertTile* tiles;  // [num_tiles], by expert; those behind the last one have no rows
-  ExpertTile* round_tiles;  // [rounds, num_tiles]
-  int32_t* round_taken;     // [rounds, 2]: becomes 0
+  const ExpertTile* tiles;  // [num_tiles], sorted by expert; those after the last one have no rows
+  ExpertTile* round_tiles;  // [rounds, num_tiles]: the tiles of each round
+  int32_t* round_taken;     // [rounds, 2]: set to 0 here
   int num_tiles, experts_of_round;
 };
 
-// A block lists the tiles of a round's experts, which count from the round's first one.
+// A block lists the tiles of a round's experts, whose ids are counted from the round's first
+// expert.
 __global__ void __launch_bounds__(kThreads) rounds_kernel(const __grid_constant__ RoundsParams p) {
   wait_for_inputs();
   __shared__ int num_before;
@@ -189,14 +189,15 @@ __global__ void __launch_bounds__(kThreads) rounds_kernel(const __grid_constant_
   }
 }
 
-constexpr int kCombineThreads = 64;  // so that a single token is spread over several processors
+// small, so that a single token is spread over several multiprocessors.
+constexpr int kCombineThreads = 64;
 
 struct CombineParams {
   const void* down;      // [T * A, H]
   const float* weights;  // [T * A]
   TargetRows y;
-  SourceRows shared;  // [T, H], without memory: there is no shared expert
-  const float* gate;  // gate of the shared expert; null: a factor of 1
+  SourceRows shared;  // [T, H]; without memory: there is no shared expert
+  const float* gate;  // gate of the shared expert; null: it is not gated
   int64_t gate_stride;
   int64_t A, H;
   int64_t octets_per_row, num_octets;
@@ -216,8 +217,8 @@ __device__ inline void add_shared(const CombineParams& p, int64_t t, int64_t h, 
   for (int j = 0; j < kOctet; ++j) sum[j] = rounded_as(p.y.dtype, sum[j]) + own[j];
 }
 
-// y[t] = sum over a, ascending, of weights[t, a] * down[t, a]. A thread adds up eight columns.
-// Moves A * H elements in and H out a token: the floor is their bytes over the bandwidth.
+// y[t] = sum over ascending a of weights[t, a] * down[t, a]. A thread computes eight columns. Reads
+// A * H elements and writes H a token: the floor is their bytes over the bandwidth.
 template <typename Down>
 __global__ void __launch_bounds__(kCombineThreads)
     combine_kernel(const __grid_constant__ CombineParams p) {
@@ -254,7 +255,7 @@ bool experts_are_aligned(const TensorView& weight) {
          reinterpret_cast<uintptr_t>(weight.data) % 16 == 0;
 }
 
-// Tokens [first, first + T) of a call, and their scratch.
+// Tokens [first, first + T) of a call that are computed together, and their scratch memory.
 class Pass {
  public:
   Pass(CudaContext& context, const RoutedMoeArgs& args, const RoutedMoeShape& shape, int64_t first,
@@ -419,7 +420,7 @@ class Pass {
     return weight.packed->parts[0].packed;
   }
 
-  // Without logits, tokens have been routed.
+  // Computes the tokens with run_few_experts(). Without `scores`, the tokens must have been routed.
   Status multiply_few(const TensorView& scores) {
     return run_few_experts(context_, {.moe = &args_,
                                       .x = x(),
@@ -450,9 +451,10 @@ class Pass {
                                         .down = at<std::byte>(layout_.down)});
   }
 
-  // Experts that are quantised, some at a time as dense bf16. Moves the codes once and the numbers
-  // of all experts twice: 1.9 ms for those of the 80B model in fp8 at an H200's 4.2 TB/s, beside
-  // 1.3 for 8,192 tokens' products; by fp32 multiply-adds these take some 16.
+  // Dequantises some experts at a time to dense bf16 and multiplies them. Reads the codes once, and
+  // writes and reads the numbers of all experts once: 1.9 ms for the experts of the 80B model in
+  // fp8 at an H200's 4.2 TB/s, in addition to 1.3 for the products of 8,192 tokens. With fp32
+  // multiply-adds these products would take some 16.
   Status multiply_in_rounds() {
     const RoundsParams params{.tiles = at<ExpertTile>(layout_.tiles),
                               .round_tiles = at<ExpertTile>(layout_.round_tiles),
@@ -477,7 +479,7 @@ class Pass {
     return {};
   }
 
-  // Experts [first, first + count) of a weight, in `target` where they are quantised.
+  // Experts [first, first + count) of a weight; if they are quantised, dequantised into `target`.
   Result<TensorView> dense_experts(const TensorView& weight, int64_t first, int64_t count,
                                    std::byte* target) {
     const int64_t rows = weight.shape[1], K = weight.shape[2];
@@ -497,7 +499,7 @@ class Pass {
     return {bias.as<float>() + first * width, DType::kF32, Shape{count, width}};
   }
 
-  // The rows of a tensor by token that are this pass's.
+  // The rows of a tensor with one row per token that belong to this pass.
   template <typename View>
   [[nodiscard]] View own_rows(View rows) const {
     if (rows.data == nullptr) return rows;
@@ -560,7 +562,8 @@ class Pass {
   std::byte* const scratch_;
 };
 
-// Up to kSkinnyRows tokens use row products, whose bits differ.
+// Up to kSkinnyRows tokens are computed by row products, whose bits differ from those of tensor
+// cores.
 ExpertProducts products_of(const CudaContext& context, const RoutedMoeArgs& args,
                            const RoutedMoeShape& shape) {
   const int64_t T = args.x.shape[0];

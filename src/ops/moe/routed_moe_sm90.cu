@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // hidden = f(W13_e x) and down = W2_e hidden for tiles of up to 64 or 192 rows of an expert
-// (wgmma); f is silu(gate) * up, with bounds or without, gelu(gate) * up or relu(gate)^2.
-// A block a multiprocessor takes items: 256 weight rows of an expert and one of its tiles. One
-// warpgroup loads stages of 64 along K; each of two computes 128 weight rows, a thread accumulators
-// of [weight row, token], transposed on the way out.
-// Flops: 6 * R * I * H, without a gate 4. Bytes: weights once a tile from memory, rows from the
-// cache. Taken on Hopper in fast mode from 32 tokens on: bf16, H and I multiples of 64 from 128 on,
-// weights dense and on 16 bytes.
+// (wgmma); f is silu(gate) * up, with or without bounds, gelu(gate) * up or relu(gate)^2. One block
+// per multiprocessor computes items: 256 weight rows of an expert and one of its tiles. One
+// warpgroup loads stages of 64 along K; each of two others computes 128 weight rows. A thread has
+// accumulators of [weight row, token], which are transposed when they are stored. Flops: 6 * R * I
+// * H, without a gate 4. Bytes: weights once a tile from memory, rows from the cache. Used on
+// Hopper in fast mode from 32 tokens on: bf16, H and I multiples of 64 from 128 on, weights dense
+// and 16-byte aligned.
 #include <algorithm>
 #include <limits>
 
@@ -37,27 +37,28 @@ constexpr int kDepth = 64;       // depth of a stage along K
 constexpr int kWeightTiles = 4;  // tiles of 64 weight rows: two per computing warpgroup
 constexpr int kBoxRows = 32;     // tokens that are loaded and multiplied together
 constexpr int kThreads = 3 * kWarpgroup;
-constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;  // 168 a thread on average
+// Registers a thread; 168 on average.
+constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
 
-// The second product, or the first with what follows it.
+// Which product a kernel computes: the second, or the first with one of the activations.
 enum class Product : uint8_t { kSwiglu, kGeglu, kSquaredRelu, kDown };
 
 template <Product kProduct>
 constexpr bool kIsUp = kProduct != Product::kDown;
 
-// Whether a result takes a row of the gate and one of the up projection.
+// Whether a result needs a row of the gate and one of the up projection.
 template <Product kProduct>
 constexpr bool kTakesPairs = kProduct == Product::kSwiglu || kProduct == Product::kGeglu;
 
 struct Params {
-  CUtensorMap weights;  // boxes of 64 rows of all experts' weights, one after the other
-  CUtensorMap rows;     // down: boxes of 32 rows of `hidden`
-  const CudaBf16* x;    // up: [T, K] by token
+  CUtensorMap weights;  // boxes of 64 rows of all experts' weights, one expert after the other
+  CUtensorMap rows;     // second product: boxes of 32 rows of `hidden`
+  const CudaBf16* x;    // first product: [T, K], indexed by token
   int64_t x_stride;
   const ExpertTile* tiles;
-  int32_t* num_taken;       // items taken after each block's first
-  const int32_t* row_pair;  // up: token of each row; down: destination of each row's result
-  const float* bias;        // null: none
+  int32_t* num_taken;       // items claimed in addition to each block's first
+  const int32_t* row_pair;  // up: token of each row; down: index of each row's result
+  const float* bias;        // null: no bias
   CudaBf16* y;
   int32_t A;
   int32_t num_tiles;
@@ -69,8 +70,9 @@ struct Params {
 };
 
 // 256 weight rows of an expert, and one of its tiles. Rows of the last block beyond the expert
-// belong to the next one or are zero; their results are not written. A tile's items are
-// consecutive, then come those of the expert's next tile: shared data is still in the cache.
+// belong to the next expert or are zero; their results are not written. The items of a tile are
+// consecutive, followed by those of the expert's next tile, so that shared data is still in the
+// cache.
 struct Item {
   ExpertTile tile;
   int block;
@@ -87,7 +89,7 @@ struct Item {
   }
 };
 
-// Tiles of up to kMostRows rows. The rest of shared memory holds stages and the output buffer.
+// Shared memory for tiles of up to kMostRows rows. The rest holds stages and the output buffer.
 template <int kMostRows>
 struct Shared {
   static constexpr int kStages = kMostRows == 64 ? 5 : 3;
@@ -99,7 +101,7 @@ struct Shared {
 
   Stage stages[kStages];
   uint8_t y[2][kMostRows * 128];  // per warpgroup: 64 columns of all rows
-  int32_t places[2][kMostRows];   // destination rows in y
+  int32_t places[2][kMostRows];   // rows of y that the results are written to
   Item items[2];                  // current and next item
   int next_index[2];
   sm90::Barrier full[kStages];
@@ -136,8 +138,8 @@ __device__ inline void arrive_after_copies(sm90::Barrier& barrier) {
       : "memory");
 }
 
-// The tokens of a tile's rows: warp w has rows 16 * i + 4 * w + j, for i < kMostRows / 16 and j <
-// 4, lane l those of place l = 4 * i + j and l + 32.
+// The tokens of a tile's rows. Warp w loads rows 16 * i + 4 * w + j, for i < kMostRows / 16 and j <
+// 4; lane l has the tokens of the rows for which 4 * i + j is l or l + 32.
 template <int kMostRows>
 struct TileTokens {
   static constexpr int kPlaces = kMostRows / 4;
@@ -152,13 +154,13 @@ struct TileTokens {
     }
   }
 
-  // For row 16 * i + 4 * w + l / 8.
+  // The token of row 16 * i + 4 * w + l / 8.
   [[nodiscard]] __device__ int32_t of(int i, int lane) const {
     return __shfl_sync(0xffffffffu, tokens[i / 8], i % 8 * 4 + lane / 8);
   }
 };
 
-// A warpgroup loads the stages of the block's items in order and meanwhile claims the next item.
+// A warpgroup loads the stages of the block's items in order and claims the next item meanwhile.
 // The copy engine loads weights and the consecutive rows of `hidden`; threads gather rows of x, 16
 // bytes each.
 template <Product kProduct, int kMostRows>
@@ -247,9 +249,10 @@ __device__ inline float larger(float a, float b) {
   return result;
 }
 
-// As activated() of expert_activation.cuh, with approximate functions, error about 2^-21: the
-// result is rounded to bf16. Branchless between the forms, because it is unrolled for every number
-// of a thread: code beyond the instruction cache took longer than the products.
+// As activated() of expert_activation.cuh, with approximate functions, error about 2^-21, because
+// the result is rounded to bf16. The choice of the activation is branchless, because the code is
+// unrolled for every number of a thread: code that exceeds the instruction cache took longer than
+// the products.
 template <Product kProduct>
 __device__ inline float quickly_activated(const Params& p, float gate, float up) {
   if constexpr (kProduct == Product::kGeglu) {
@@ -284,7 +287,8 @@ __device__ inline void compute(const Params& p, Shared<kMostRows>& s, const Item
     const int row = n * kWarpgroup + thread;
     if (!kUp && row < item.tile.num_rows) places[n] = p.row_pair[item.tile.first_row + row];
   }
-  // Zeros instead of a predicate, which would keep the registers of all kRows in use.
+  // Initialised with zeros instead of a predicate, which would keep the registers of all kRows in
+  // use.
   float first[kRows / 2] = {};
   float second[kRows / 2] = {};
   sm90::settle(first);
@@ -304,7 +308,7 @@ __device__ inline void compute(const Params& p, Shared<kMostRows>& s, const Item
       sm90::product(second, sm90::further_along_k(b, k), sm90::further_along_k(x, k), true);
     }
     sm90::products_commit();
-    sm90::products_wait<1>();  // products of the previous stage
+    sm90::products_wait<1>();  // waits for the products of the previous stage
     if (step > 0 && thread == 0) sm90::arrive(s.empty[before]);
     before = turn.stage;
     turn.advance();
@@ -368,7 +372,7 @@ __device__ inline void compute(const Params& p, Shared<kMostRows>& s, const Item
   }
 }
 
-// Padding costs products, so that only long tiles are worth it.
+// Padding rows cost products: uses the smallest number of rows that the item's tile fits into.
 template <Product kProduct, int kMostRows>
 __device__ inline void compute_item(const Params& p, Shared<kMostRows>& s, const Item& item,
                                     int group, Turn<Shared<kMostRows>::kStages>& turn) {
@@ -385,12 +389,12 @@ __device__ inline void compute_item(const Params& p, Shared<kMostRows>& s, const
   }
 }
 
-// A block per multiprocessor processes item after item: it multiplies 256 weight rows of an expert
-// with the rows of one of its tiles. One warpgroup loads, continuing into the next item; two
-// multiply. Per step of 64 along K: 32 KiB of weights and 4 KiB per 32 rows loaded, 2 * 256 * 64
-// flops a row. Weights come from memory once, rows from the cache once per item: 160 rows of an
-// expert are 5 bytes for every 8 of weights. 192 rows are the most that the accumulators allow, so
-// that the usual expert of a long step has one tile.
+// A block on each multiprocessor computes item after item: it multiplies 256 weight rows of an
+// expert with the rows of one of its tiles. One warpgroup loads, continuing into the next item; two
+// multiply. Each step of 64 along K loads 32 KiB of weights and 4 KiB per 32 rows, and does 2 * 256
+// * 64 flops a row. Weights come from memory once, rows from the cache once per item: with 160 rows
+// of an expert, 5 bytes of rows for every 8 of weights. 192 rows are the most that the accumulators
+// allow; the typical expert of a long step then has one tile.
 template <Product kProduct, int kMostRows>
 __global__ void __launch_bounds__(kThreads, 1) experts_kernel(const __grid_constant__ Params p) {
   wait_for_inputs();
@@ -461,7 +465,7 @@ Status launch_both(CudaContext& context, ExpertForm form, const Params& up, cons
 }  // namespace
 
 bool routed_moe_is_tiled(const CudaContext& context, const RoutedMoeShape& shape) {
-  // Blocks claim their next item in the second step.
+  // K must have at least two steps, because blocks claim their next item in the second step.
   const auto has_steps = [](int64_t K) { return K >= 2 * kDepth && K % kDepth == 0; };
   return context.gpu.properties().major == 9 && !context.exact && shape.x == DType::kBf16 &&
          (shape.weight == DType::kBf16 || shape.weight == DType::kPacked) && has_steps(shape.H) &&

@@ -15,7 +15,7 @@ struct Params {
   SourceRows x;
   TargetRows y;
   const float* weight;
-  const float* bias;  // null: none
+  const float* bias;  // null: no bias
   int64_t T, H;
   float epsilon;
 };
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kMostThreads)
     };
     const auto size = static_cast<float>(p.H);
     const float mean = sum_of([](float x) { return x; }) / size;
-    __syncthreads();  // the sum's scratch is free again
+    __syncthreads();  // `scratch` may be used again
     const float squares = sum_of([mean](float x) { return (x - mean) * (x - mean); });
     const float scale = 1.0f / sqrtf(squares / size + p.epsilon);
     __syncthreads();

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// residual += x (where there is one); y = x / rms(x) * weight, over groups of H columns.
-// rms_norm_kernel: a block of up to 256 threads owns a group, a thread every blockDim-th octet of
-// it.
-// many_rows_kernel: a warp owns a group, a lane up to eight octets; the bits are the same.
-// Bytes: 2 * H elements a group, 4 * H with a residual: bandwidth-bound.
-// many_rows_kernel in 16 bits for aligned groups of H = 256 to 2,048, a multiple of 256, where
-// there are at least 16 a multiprocessor; rms_norm_kernel elsewhere.
+// residual += x (if there is one); y = x / rms(x) * weight, over groups of H columns.
+// rms_norm_kernel: a block of up to 256 threads normalises a group, a thread has every blockDim-th
+// octet of it. many_rows_kernel: a warp normalises a group, a lane has up to eight octets; the bits
+// are the same. Bytes: 2 * H elements a group, 4 * H with a residual: bandwidth-bound.
+// many_rows_kernel is used in 16 bits for aligned groups of H = 256 to 2,048, a multiple of 256, if
+// there are at least 16 groups for each multiprocessor; rms_norm_kernel otherwise.
 #include <algorithm>
 
 #include "ops/cuda/launch.cuh"
@@ -20,25 +19,26 @@ namespace {
 
 struct Params {
   const void* x;
-  void* residual;  // null: none
+  void* residual;  // null: no residual
   const float* weight;
   void* y;
   int64_t x_stride, residual_stride, y_stride;
-  int64_t num_groups;  // T rows of G groups
+  int64_t num_groups;  // T rows times G groups
   int64_t G, H;
   float epsilon;
-  bool aligned;  // all rows, all groups and the weight begin on 16 bytes
+  bool aligned;  // all rows, all groups and the weight are 16-byte aligned
 };
 
 constexpr int kMostThreads = 256;
 constexpr int kRowWarps = 4;    // warps of a block of many_rows_kernel()
-constexpr int kRowBlocks = 4;   // such blocks on a multiprocessor
-constexpr int kMostSlices = 8;  // slices of a row
+constexpr int kRowBlocks = 4;   // blocks of many_rows_kernel() on a multiprocessor
+constexpr int kMostSlices = 8;  // most slices of 256 columns in a group
 
-// A block normalises one group of H columns; a thread has every octet of columns whose number is
-// its own modulo the threads. Thread sums run over ascending columns and are joined in the order of
-// block_sum(): an order that depends on H alone. Moves 2 * H elements a group, 4 with a residual;
-// beyond kHeld octets a thread x is read twice, the second time from the cache.
+// A block normalises one group of H columns; a thread has the octets whose index is its own modulo
+// the number of threads. Thread sums run over ascending columns and are joined in the order of
+// block_sum(), which depends on H alone. Reads and writes 2 * H elements a group, 4 * H with a
+// residual. If a thread has more than kHeld octets, x is read twice, the second time from the
+// cache.
 template <typename Scalar, int kHeld>
 __global__ void __launch_bounds__(kMostThreads) rms_norm_kernel(const __grid_constant__ Params p) {
   __shared__ float scratch[kWarp];
@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(kMostThreads) rms_norm_kernel(const __grid_con
     for (int i = 0; i < kHeld; ++i) {
       if (place(i) < p.H) give(place(i), held[i], held_weights[i]);
     }
-    for (int i = kHeld; place(i) < p.H; ++i) {  // each thread reads what it wrote
+    for (int i = kHeld; place(i) < p.H; ++i) {  // each thread reads what it wrote itself
       float values[kOctet];
       float weights[kOctet];
       load(residual != nullptr ? residual : x, place(i), values);
@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(kMostThreads) rms_norm_kernel(const __grid_con
   }
 }
 
-// An octet of a row as it is stored.
+// An octet of a row in its stored dtype.
 template <typename Scalar>
 struct alignas(16) StoredOctet {
   Scalar numbers[kOctet];
@@ -131,11 +131,11 @@ struct alignas(16) StoredOctet {
   __device__ void unpack(float (&values)[kOctet]) const { load_octet(numbers, values); }
 };
 
-// For many aligned groups of up to kMostSlices slices of 256 columns of 16-bit numbers, those of a
-// warp of rms_norm_kernel() each: a warp by itself takes a group, so that none waits for another.
-// Bits are those of rms_norm_kernel(). Predicted for an H200 with 8,192 rows of 2,048 and a
-// residual 35 us, where the bytes take 32. Measured: 37.5; blocks that took a row each, the next
-// one on its way, took 40.6.
+// For many aligned groups of up to kMostSlices slices of 256 columns of 16-bit numbers. A slice is
+// what one warp of rms_norm_kernel() has; here one warp normalises the whole group, so that no warp
+// waits for another. The bits are those of rms_norm_kernel(). Predicted for an H200 with 8,192 rows
+// of 2,048 and a residual 35 us, of which the bytes take 32. Measured: 37.5; with one block per row
+// that loads the next row ahead 40.6.
 template <typename Scalar>
 __global__ void __launch_bounds__(kRowWarps* kWarp, kRowBlocks)
     many_rows_kernel(const __grid_constant__ Params p) {
@@ -184,7 +184,7 @@ __global__ void __launch_bounds__(kRowWarps* kWarp, kRowBlocks)
     }
 #pragma unroll
     for (float& sum : sums) sum = warp_sum(sum);
-    static_assert(kMostSlices == 8);  // added in the order of block_sum()
+    static_assert(kMostSlices == 8);  // the sums below are added in the order of block_sum()
     const float sum =
         ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
     const float scale = norm_scale(sum, p.H, p.epsilon);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // (y_a, y_b) = (x_a cos - x_b sin, x_b cos + x_a sin) for the rotated pairs of each head,
 // optionally normalised first.
-// A block owns eight heads of a row; all its threads form the row's angles. A warp owns a head, a
-// lane every 32nd pair (rotate_head.cuh).
-// Bytes: 2 * T * N * D elements; sines and cosines once per eight heads. Bandwidth-bound.
-// Used unless attention/rotate_append_cuda.cu does the rotation.
+// A block processes eight heads of a row; all its threads compute the row's angles. A warp
+// processes a head, a lane every 32nd pair (rotate_head.cuh). Bytes: 2 * T * N * D elements; sines
+// and cosines once per eight heads. Bandwidth-bound. Used unless attention/rotate_append_cuda.cu
+// does the rotation.
 #include "ops/cuda/launch.cuh"
 #include "ops/rope/rope.h"
 #include "ops/rope/rotate_head.cuh"
@@ -27,9 +27,9 @@ struct Params {
 constexpr int kHeadsPerBlock = 8;
 constexpr int kThreads = kHeadsPerBlock * kWarp;
 
-// A block takes eight heads of a row, a warp each, after all its threads have formed the row's
-// sines and cosines. Moves 2 * T * N * D elements, x twice from the cache with a norm; R/2 sines
-// and cosines for eight heads.
+// A block rotates eight heads of a row, a warp each, after all its threads have computed the row's
+// sines and cosines. Reads and writes 2 * T * N * D elements, with a norm x a second time from the
+// cache; R/2 sines and cosines for eight heads.
 template <typename Scalar>
 __global__ void __launch_bounds__(kThreads) rope_kernel(const __grid_constant__ Params p) {
   wait_for_inputs();
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(const __grid_constant__ 
   __shared__ float sines[kMaxRotaryPairs];
   const int64_t head = int64_t{blockIdx.y} * kHeadsPerBlock + threadIdx.x / kWarp;
   for (int64_t t = blockIdx.x; t < p.T; t += gridDim.x) {
-    __syncthreads();  // the row before has been rotated
+    __syncthreads();  // the previous row has been rotated
     form_angles(p.frequencies, p.rotation.half, p.positions[t], cosines, sines);
     __syncthreads();
     if (head >= p.num_heads) continue;
@@ -57,7 +57,7 @@ struct ScaleParams {
 
 constexpr int kScaleThreads = 128;
 
-// A thread has a row. Moves 8 bytes and takes one logarithm a row.
+// A thread computes a row. Reads and writes 8 bytes and computes one logarithm a row.
 __global__ void __launch_bounds__(kScaleThreads)
     position_scale_kernel(const __grid_constant__ ScaleParams p) {
   wait_for_inputs();

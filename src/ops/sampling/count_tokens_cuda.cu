@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// counts[row, token] += 1 for a list, up to kMostCounted: two 16-bit counts a word, by
-// compare-and-swap.
-// A thread owns an entry of the list; blocks and warps are only groups of them.
-// Bytes: some for each token; the time is that of a launch. The only form on CUDA.
+// counts[row, token] += 1 for the entries of a list, up to kMostCounted; a word has two 16-bit
+// counts and is changed by compare-and-swap. A thread processes an entry of the list; threads do
+// not cooperate. Bytes: a few for each token; the time is that of a launch. The only kernel for
+// this on CUDA.
 #include "ops/cuda/launch.cuh"
 #include "ops/sampling/count_tokens.h"
 
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kThreads = 128;
 
-// A thread counts a token; others may count the same one, or its neighbour in the word.
+// A thread counts one token; other threads may count the same token or its neighbour in the word.
 __global__ void __launch_bounds__(kThreads)
     count_tokens_kernel(const __grid_constant__ CountTokensArgs p) {
   wait_for_inputs();

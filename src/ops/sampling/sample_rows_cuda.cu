@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of logits become tokens (sample_rows.h): maxima of tiles, sums of weights, then a draw among
-// the candidates. The steps are those of sample_row_steps.h; kernels differ in who does them.
-// maxima_kernel, sums_kernel: a block owns a run of tiles of a row, a warp a tile of 256 tokens.
-// finish_kernel, few_kernel, best_kernel: a block or a cluster owns a row, one launch for the last
-// two.
-// Bytes: 4 * V a row from memory, the second reading from the cache; 35 operations a token in sums.
-// best_kernel for greedy rows, few_kernel for a top_k of at most 64, both from compute capability
-// 9.0 on; the other three, a launch each, for everything else.
+// Draws tokens from rows of logits (sample_rows.h): maxima of tiles, sums of weights, then a draw
+// among the candidates. The passes are those of sample_row_steps.h; the kernels differ in which
+// threads execute them. maxima_kernel, sums_kernel: a block processes a run of tiles of a row, a
+// warp a tile of 256 tokens. finish_kernel, few_kernel, best_kernel: a block or a cluster processes
+// a row; the last two do all passes in one launch. Bytes: 4 * V a row from memory, the second
+// reading from the cache; 35 operations a token in sums. best_kernel is for greedy rows, few_kernel
+// for a top_k of at most 64, both from compute capability 9.0 on; the other three, in three
+// launches, for everything else.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -34,16 +34,16 @@ struct Params {
 };
 
 constexpr int kPassThreads = 256;
-constexpr int kPassBlocks = 8;  // blocks on a multiprocessor
+constexpr int kPassBlocks = 8;  // blocks of a pass on a multiprocessor
 constexpr int kFinishThreads = 1024;
 constexpr int kDecideThreads = 256;
 constexpr int kMostShares = 8;                    // most blocks of a cluster that any GPU allows
-constexpr int kWantedBlocks = kPassBlocks * 132;  // fill a large GPU once
+constexpr int kWantedBlocks = kPassBlocks * 132;  // blocks that fill a large GPU once
 
-// The chunk of a row that is a block's.
+// The run of tiles that a block processes, and its row.
 struct Chunk {
   int64_t r;
-  int first, last;  // tiles
+  int first, last;  // range of tiles
 
   __device__ static Chunk of(const Params& p) {
     const auto chunks = static_cast<unsigned>(p.chunks);
@@ -54,8 +54,8 @@ struct Chunk {
   }
 };
 
-// A block owns a run of tiles of a row, a warp one tile at a time. Reads 4 bytes a token, and
-// writes them where the row is edited.
+// A block processes a run of tiles of a row, a warp one tile at a time. Reads 4 bytes a token, and
+// writes them if the row is edited.
 __global__ void __launch_bounds__(kPassThreads, kPassBlocks)
     maxima_kernel(const __grid_constant__ Params p) {
   wait_for_inputs();
@@ -66,9 +66,9 @@ __global__ void __launch_bounds__(kPassThreads, kPassBlocks)
                                    chunk.last);
 }
 
-// Blocks and warps as above; about 35 operations a token; the logits come from the cache. Each
-// block finds the row's maximum from those of its tiles: 2.4 KB of 151,936 logits. The row's
-// request was written before the maxima's kernel began.
+// Blocks and warps are as in maxima_kernel; about 35 operations a token; the logits come from the
+// cache. Each block finds the row's maximum from the maxima of its tiles: 2.4 KB for 151,936
+// logits. The row's request was written before maxima_kernel began.
 __global__ void __launch_bounds__(kPassThreads, kPassBlocks)
     sums_kernel(const __grid_constant__ Params p) {
   __shared__ BlockTeam<kPassThreads>::Shared shared;
@@ -80,8 +80,9 @@ __global__ void __launch_bounds__(kPassThreads, kPassBlocks)
   sampling_steps::sum_tiles(team, levels, p.tables, chunk.r, own, chunk.first, chunk.last);
 }
 
-// A block owns a row: latency of some fifteen phases, each ending with a barrier. The cluster's
-// other blocks end at once unless the row is cut; then all read the tokens.
+// A block processes a row; the time is the latency of some fifteen phases, each of which ends with
+// a barrier. The cluster's other blocks end at once unless the row is cut; then all read the
+// tokens.
 __global__ void __launch_bounds__(kFinishThreads) finish_kernel(const __grid_constant__ Params p) {
   __shared__ BlockTeam<kFinishThreads>::Shared shared;
   // Without a constructor: shared memory is never initialised.
@@ -94,9 +95,9 @@ __global__ void __launch_bounds__(kFinishThreads) finish_kernel(const __grid_con
                                              p.tables, r, own);
 }
 
-// The blocks of a cluster own a row, each a share of its tiles, and some warps of the first one
-// finish it from what they found: its phases have little to do, and each is the longer the more
-// warps take the same steps.
+// The blocks of a cluster process a row, each a share of its tiles; then some warps of the first
+// block finish the row from the results. Only some warps, because the remaining phases have little
+// work, and each takes longer with more warps.
 __global__ void __launch_bounds__(kFinishThreads) few_kernel(const __grid_constant__ Params p) {
   __shared__ BlockTeam<kFinishThreads>::Shared shared;
   __shared__ alignas(FinishShared) unsigned char finish_bytes[sizeof(FinishShared)];
@@ -117,7 +118,7 @@ __global__ void __launch_bounds__(kFinishThreads) few_kernel(const __grid_consta
   sampling_steps::finish_row<DrawKind::kFew>(decide, finish, p.tables, r, own);
 }
 
-// The best token of some, the first one of equals; -1 where one is not a number.
+// The best of some tokens, the lowest id among equals; -1 if a logit is NaN.
 struct BestToken {
   float max = -INFINITY;
   int32_t token = 0x7fffffff;
@@ -193,8 +194,8 @@ __global__ void __launch_bounds__(kFinishThreads) best_kernel(const __grid_const
   });
 }
 
-// Blocks that finish a row together: as many as leave none waiting for a multiprocessor. One where
-// the code that runs was compiled for GPUs without clusters, as on those newer than Hopper.
+// Number of blocks that process a row together, chosen so that all of them run at once. It is one
+// if the running code was compiled for GPUs without clusters, as on GPUs newer than Hopper.
 int shares_of_row(const CudaContext& context, int64_t R) {
   if (!context.gpu.properties().kernels_start_early) return 1;
   int shares = kMostShares;
@@ -219,7 +220,7 @@ Status sample_rows_cuda(CudaContext& context, const SampleRowsArgs& args) {
     if (args.kind == DrawKind::kBest) {
       return launch_shares("sample_rows best", best_kernel, params);
     }
-    // Fewer tiles do not tell which tokens are the best kFewTokens.
+    // With fewer tiles, their maxima do not tell which tokens are the best kFewTokens.
     if (args.kind == DrawKind::kFew && RowScratch::tiles_of(V) >= kFewTokens) {
       return launch_shares("sample_rows few", few_kernel, params);
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host code: describes rows of bf16 to the copy engine (cuTensorMapEncodeTiled) in boxes of 64
-// columns (128 bytes, swizzled) by box_rows rows. No kernel; a map is 128 bytes in a kernel's
-// parameters.
-// Cost: a call of the driver, without the device. Called at each launch of a kernel for Hopper.
+// Host code that describes rows of bf16 to the copy engine (cuTensorMapEncodeTiled), in boxes of 64
+// columns (128 bytes, swizzled) by box_rows rows. A map is 128 bytes in a kernel's parameters.
+// Cost: a call of the driver that does not use the device. Called at each launch of a kernel for
+// Hopper.
 #include <cstdint>
 #include <string>
 
@@ -16,7 +16,7 @@ namespace {
 
 using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
 
-// The driver's function, found at run time: the program starts without a driver.
+// Finds the driver's function at run time, so that the program starts without a driver.
 EncodeTiled encode_tiled() {
   static const EncodeTiled kFunction = [] {
     void* function = nullptr;
