@@ -32,12 +32,13 @@ int64_t block_bytes(const DeviceBatchSizes& sizes) {
          aligned(sizes.max_snapshots * static_cast<int64_t>(sizeof(StateSnapshot)));
 }
 
-// Lays arrays out one after the other, in the same places of both blocks.
+// Lays out arrays one after the other, at the same offsets in the host's and the device's block.
 class BlockWriter {
  public:
   BlockWriter(std::byte* host, const std::byte* device) : host_(host), device_(device) {}
 
-  // Room for `count` numbers: where the host writes them and where the device will read them.
+  // Reserves room for `count` numbers: where the host writes them and where the device will read
+  // them.
   template <typename T>
   std::pair<T*, const T*> add(int64_t count) {
     const std::pair places{reinterpret_cast<T*>(host_ + used_),
@@ -130,7 +131,8 @@ Result<DeviceBatchUpload> DeviceBatchUpload::create(device::Device& device,
   HEDDLE_ASSIGN_OR_RETURN(upload.page_table_, DevicePageTable::create(device, sizes.max_sequences,
                                                                       sizes.max_pages_per_sequence,
                                                                       sizes.num_page_tables));
-  const int64_t most_changes = upload.page_table_.num_entries() + 1;  // an even number of them
+  // One more, so that their number can be made even.
+  const int64_t most_changes = upload.page_table_.num_entries() + 1;
   const auto change_bytes = most_changes * static_cast<int64_t>(sizeof(PageWrite));
   for (HostBlock& host : upload.host_blocks_) {
     HEDDLE_ASSIGN_OR_RETURN(host.pinned, device.allocate_pinned(block_bytes(sizes) + change_bytes));
@@ -158,7 +160,7 @@ Status DeviceBatchUpload::lay_out(device::Stream& stream, std::span<const int32_
   HostBlock& host = host_blocks_[current_];
   while (std::atomic_ref(*read_number()).load(std::memory_order_acquire) != host.number) {
     HEDDLE_ASSIGN_OR_RETURN(const bool idle, stream.is_idle());
-    if (idle) break;  // nothing is in flight, even if the block was never uploaded
+    if (idle) break;  // nothing is in flight, so the block is free even if it was never uploaded
     std::this_thread::yield();
   }
   ++host.number;
@@ -214,7 +216,8 @@ Status DeviceBatchUpload::bring(Context& context, device::Stream& stream,
   page_table_.sent();
   if (context.device == DeviceKind::kCpu) {
     HEDDLE_CHECK_EQ(feed.num_fed, 0);
-    *read_number() = host.number;  // copies of its stream wait
+    // Copies of a CPU stream are synchronous, so the block is free after this call.
+    *read_number() = host.number;
     for (int64_t i = 0; i < num_changes_; ++i) {
       page_table_.entries()[changes[i].place] = changes[i].page;
     }

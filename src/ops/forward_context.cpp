@@ -13,7 +13,7 @@ namespace heddle::ops {
 
 namespace {
 
-// The fewest ids that any of the layers' pools has.
+// The smallest number of ids among the pools of these layers.
 template <class Layers, class GetPool>
 int64_t fewest_ids(Layers&& layers, const GetPool& pool_of) {
   int64_t fewest = std::numeric_limits<int64_t>::max();
@@ -34,7 +34,8 @@ Status check_sequences(const ForwardContext& forward) {
   return {};
 }
 
-// Every node is its own last bit, and the nodes of a step are those from its first one on.
+// Checks tree masks: the highest bit of a node's mask is the node itself, and the nodes of a step
+// are its last rows, from the first node on.
 Status check_trees(const ForwardContext& forward, int64_t T) {
   if (forward.tree_starts.empty() && forward.tree_masks.empty()) return {};
   if (std::ssize(forward.tree_starts) != forward.num_sequences() ||
@@ -173,7 +174,7 @@ Status check_state_slots(const ForwardContext& forward, int64_t num_slots,
 
 namespace {
 
-// If a layer has both tensors, they must have as many slots.
+// Checks that the two tensors of a layer have equally many slots, if it has both.
 template <typename Layer>
 const MutableTensorView& any_tensor_of(const Layer& layer) {
   return layer.recurrent.shape.rank() > 0 ? layer.recurrent : layer.conv;

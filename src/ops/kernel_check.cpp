@@ -92,7 +92,8 @@ Status linear_case(Side& side, int64_t T, int64_t K, std::optional<quant::Scheme
                                  .workspace = side.workspace(bytes)});
 }
 
-// Few rows, which read the codes, and more, for which a weight is dequantised; both forms of code.
+// Few rows, for which kernels read the codes, and more rows, for which the weight is dequantised;
+// with integer and with float codes.
 Status packed_linear_case(Side& side) {
   for (const quant::Scheme scheme : {quant::Scheme::kInt4, quant::Scheme::kInt8,
                                      quant::Scheme::kFp8Block, quant::Scheme::kMxfp4}) {
@@ -106,7 +107,7 @@ Status packed_linear_case(Side& side) {
 struct ExpertSizes {
   int64_t T, H, I, E, A;
   RouterScoring scoring = {};
-  std::optional<quant::Scheme> scheme = {};  // scheme of quantised experts
+  std::optional<quant::Scheme> scheme = {};  // scheme of quantised experts; nullopt: dense
 };
 
 Status moe_case(Side& side, const ExpertSizes& sizes) {
@@ -141,9 +142,10 @@ struct Node {
   Attrs attrs = {};
 };
 
-enum class Launch { kEach, kTogether };  // kTogether: where the device can
+enum class Launch { kEach, kTogether };  // kTogether: in one launch, if the device can
 
-// Outputs that only link the nodes are no results: launched together, nodes need not write them.
+// Runs the nodes. Outputs that only link nodes are not registered as results: when nodes are
+// launched together, they need not write them.
 Status run_nodes(Side& side, const ForwardContext& forward, Launch launch,
                  const std::vector<Node>& nodes) {
   std::vector<ChainedOp> ops;
@@ -167,7 +169,7 @@ Status run_nodes(Side& side, const ForwardContext& forward, Launch launch,
   return launch_each(side.context(), ops);
 }
 
-// A gated product, the sum of it and the residual, the sum's norm and a product of that.
+// A gated product, its sum with the residual, the norm of the sum and a product of that.
 Status products_case(Side& side, int32_t T) {
   constexpr int64_t K = 256, H = 256, N = 40;
   const MutableTensorView gate_up = side.random({T, 2 * K});
@@ -183,7 +185,7 @@ Status products_case(Side& side, int32_t T) {
        {"linear", {normed, last_weight}, {y}}});
 }
 
-// A token through its experts and the one of all tokens, then as above.
+// One token through its routed experts and the shared expert; then residual, norm and product.
 Status shared_expert_case(Side& side) {
   constexpr int32_t T = 1;
   constexpr int64_t H = 256, I = 256, E = 3, A = 2, N = 40;
@@ -249,8 +251,8 @@ Status delta_case(Side& side, const DeltaSizes& sizes, const Step& step,
                      {{"epsilon", 1e-6}}}});
 }
 
-// The layer of Mamba-2: a convolution with a bias, a recurrence and a norm behind the gate; then
-// the same rows with constant decays.
+// A layer of Mamba-2: a convolution with a bias, a recurrence and a norm after the gate; then the
+// same rows with constant decays.
 Status decayed_case(Side& side, const DeltaSizes& sizes, const Step& step) {
   const auto& [Nk, Nv, Dk, Dv, W, format, silu, beta_scale] = sizes;
   const int64_t T = step.rows, C = 2 * Nk * Dk + Nv * Dv;
@@ -387,12 +389,13 @@ Status latent_case(Side& side) {
                                         .key_dim = kKeyDim});
 }
 
-// The next step's first row feeds on the token of slot 0, its second one ends: its slot drew none.
+// Feeds drawn tokens to the next step. Its first row gets the token of slot 0; its second row ends,
+// because no token was drawn for its slot.
 Status feed_case(Side& side, const MutableTensorView& drawn, int32_t empty_slot) {
   const auto pair = [&side](int32_t first, int32_t second) {
     return side.changed(side.integers({first, second})).as<int32_t>();
   };
-  if (side.on_cpu()) {  // the CPU has no such op: writes the expected numbers
+  if (side.on_cpu()) {  // the CPU does not have this op: writes the expected numbers
     const int32_t token = *drawn.as<int32_t>();
     const std::vector<std::pair<int32_t, int32_t>> fed = {{token, 0}, {0, -1}, {1, -1}, {0, 1}};
     for (const auto& [first, second] : fed) pair(first, second);
@@ -443,18 +446,20 @@ constexpr DTypeSet kFp32 = DType::kF32;
 constexpr DTypeSet kBf16 = DType::kBf16;
 constexpr DTypeSet kBoth = kFp32 | kBf16;
 
-// Sizes that the forms for bf16 on tensor cores take.
+// Sizes that select the bf16 kernels on tensor cores.
 constexpr DeltaSizes kWide{.Nk = 1, .Dk = 128, .Dv = 128, .snapshots = DType::kBf16};
 constexpr DeltaSizes kWideInt8{.Nk = 1, .Dk = 128, .Dv = 128, .snapshots = DType::kI8};
-// More heads than a quarter of a Hopper GPU's multiprocessors, which it takes in two kernels.
+// More heads than a quarter of a Hopper GPU's multiprocessors, so that it computes them in two
+// kernels.
 constexpr DeltaSizes kManyHeads{
     .Nk = 17, .Nv = 34, .Dk = 128, .Dv = 128, .snapshots = DType::kBf16};
 constexpr HeadSizes kWideHeads{.Nq = 8, .D = 64};
 constexpr RouterScoring kGroups{
     .score = RouterScore::kSigmoid, .num_groups = 4, .groups_kept = 2, .group_terms = 2};
 
-// A case in bf16 alone has the shape of one form for serving (the *_fit() in its header says which
-// it takes); the shapes of the others are left to the plain kernels.
+// The cases. A case for bf16 only has the shape of one kernel for serving (the *_fit() in the
+// kernel's header says which shapes it supports); the shapes of the other cases are computed by
+// plain kernels.
 constexpr Case kCases[] = {
     {"rms_norm", kBoth, norm_case},
     {"elementwise", kBoth, elementwise_case},
@@ -593,7 +598,7 @@ std::vector<float> floats_of(const Tensor& tensor) {
   return floats;
 }
 
-// The largest difference, relative to the largest number.
+// The largest difference between the tensors, relative to their largest number.
 float error_of(const Tensor& got, const Tensor& want) {
   const std::vector<float> values = floats_of(got), expected = floats_of(want);
   float largest = 0;
@@ -610,7 +615,7 @@ float error_of(const Tensor& got, const Tensor& want) {
 // Largest relative difference allowed: fp32 sums of some hundred terms, or a few roundings to bf16
 // (2^-9) in a row.
 float tolerance_of(DType round, DType result) {
-  if (result == DType::kI32) return 0;  // tokens
+  if (result == DType::kI32) return 0;  // tokens must be equal
   return round == DType::kBf16 ? 2e-2f : 1e-4f;
 }
 

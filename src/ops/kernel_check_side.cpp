@@ -12,14 +12,14 @@ namespace {
 
 constexpr std::array<int32_t, 1> kFirstSlot = {1};
 
-// Bounds of the steps of all cases.
+// Upper bounds for the steps of all cases.
 constexpr DeviceBatchSizes kLargestStep{.max_rows = 128,
                                         .max_sequences = 1,
                                         .max_pages_per_sequence = 128,
                                         .max_snapshots = 1,
                                         .max_logit_rows = 0};
 
-// Multiples of 2^-7 within [-1, 1]. So many, a prime, that the rows of a weight differ.
+// Multiples of 2^-7 within [-1, 1]. Their number is a prime, so that the rows of a weight differ.
 std::vector<float> make_numbers() {
   std::vector<float> numbers(8191);
   uint64_t state = 1;

@@ -12,7 +12,8 @@ namespace heddle::ops {
 
 namespace {
 
-// Checks q [T, Nq*D] of a layer with pages; the values of a head are `value_dim` wide.
+// Checks the queries q [T, Nq*D] of a layer with pages; `value_dim` is the width of a head's
+// values.
 Status infer_queries(const TensorMeta& q, const Attrs& attrs, int64_t value_dim,
                      std::vector<TensorMeta>& outputs) {
   const int64_t Nkv = attrs.integer("num_kv_heads");
@@ -148,7 +149,7 @@ Status launch_paged_attention(Context& context, const LaunchArgs& args) {
   return paged_attention(context, attention);
 }
 
-// Queries and keys are rotated, with a norm or without, and attended to.
+// A chain of rope nodes for queries and keys, with or without a norm, and attention.
 Result<bool> launch_rotated(Context& context, std::span<const ChainedOp> chain) {
   HEDDLE_ASSIGN_OR_RETURN(const PagedAttentionArgs attention, attention_args(chain[2].args));
   const RotateAppendArgs args{
@@ -206,7 +207,7 @@ Status launch_latent_attention(Context& context, const LaunchArgs& args) {
 // The sizes of a layer's key and value projection [N * (Dn + Dv), C].
 struct LatentShape {
   int64_t num_heads = 0;
-  int64_t key_dim = 0;    // Dn
+  int64_t key_dim = 0;    // Dn: channels of a key that come from the latent row
   int64_t value_dim = 0;  // Dv
   int64_t latent_dim = 0;
 };

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kMaxDim = 65536;
 
-// Checks what both directions have in common: all but the widths of x and y.
+// Checks the arguments that both products share: all except the widths of x and y.
 Status check_heads(const char* op, const LatentProjectionArgs& args) {
   HEDDLE_RETURN_IF_ERROR(ShapeContract(op)
                              .require(args.num_heads > 0 && args.num_heads <= kMaxDim, "num_heads",

@@ -26,9 +26,9 @@ struct WeightRows {
   HWY_INLINE const T* operator[](size_t j) const { return base + j * stride; }
 };
 
-// A product with the transposed weight: y[r][c] = sum over j < K of x[r][j] * weight[j][c],
-// weight [K, N]. Its rows are added up as they lie, so that no kernel has to transpose them.
-// Ascending j for every element, wherever it is.
+// A product with the transposed weight: y[r][c] = sum over j < K of x[r][j] * weight[j][c], weight
+// [K, N]. It adds up multiples of the weight's rows, so that nothing has to be transposed. Every
+// element is summed in ascending order of j.
 template <class T>
 void add_weight_rows_as(const Product& rows, const T* weight) {
   constexpr auto kTile = static_cast<int64_t>(tile::kTileRows);
@@ -79,10 +79,10 @@ namespace {
 
 void add_on_best_target(const Product& rows) { HWY_DYNAMIC_DISPATCH(add_weight_rows)(rows); }
 
-// Rows of a task: they share one pass over the head's weights.
+// Rows of a task, which share one pass over the head's weights.
 constexpr int64_t kTaskRows = 64;
 
-// Calls body(head, first row, rows) for all of them on the pool.
+// Calls body(head, first row, number of rows) on the pool, for tasks that cover all heads and rows.
 template <typename Body>
 void for_heads(device::ThreadPool& pool, int64_t num_heads, int64_t T, const Body& body) {
   const int64_t num_blocks = (T + kTaskRows - 1) / kTaskRows;
@@ -92,7 +92,7 @@ void for_heads(device::ThreadPool& pool, int64_t num_heads, int64_t T, const Bod
   });
 }
 
-// The head's rows of the weight, from `skipped` rows into them.
+// The head's rows of the weight from number `skipped` on.
 const void* weight_of(const LatentProjectionArgs& args, int64_t head, int64_t skipped) {
   const int64_t rows_per_head = args.weight.shape[0] / args.num_heads;
   const int64_t offset = (head * rows_per_head + skipped) * args.weight.row_stride;

@@ -10,7 +10,7 @@ namespace heddle::ops {
 
 namespace {
 
-// `per_page`: units of the copy per page of the layer.
+// Checks a list of copies; `per_page(layer)` is the number of copied units in a page of the layer.
 template <typename PerPage>
 Status check_copies(const char* op, const char* kind, Context& context,
                     const MirroredSpan<KvLayer>& layers, const MirroredSpan<IdCopy>& copies,
@@ -28,9 +28,9 @@ Status check_copies(const char* op, const char* kind, Context& context,
   return {};
 }
 
-// Keys or values of a layer.
+// Copies a unit of the keys or values of one layer.
 void copy_of(const MutableTensorView& pool, int64_t per_page, const IdCopy& copy) {
-  if (pool.data == nullptr) return;  // values that are a part of the keys
+  if (pool.data == nullptr) return;  // the layer's values are a part of its keys
   const int64_t bytes = bytes_of(pool.dtype, pool.row_stride / per_page);
   std::memmove(pool.as<std::byte>() + copy.to * bytes, pool.as<std::byte>() + copy.from * bytes,
                static_cast<size_t>(bytes));

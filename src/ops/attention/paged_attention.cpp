@@ -13,7 +13,7 @@ namespace heddle::ops {
 
 namespace {
 
-// Checks that the scales fit the dtype of the pages.
+// Checks that the scales are valid for the dtype of the pages.
 Status check_kv_format(const KvLayer& kv) {
   const bool scaled = kv.k.dtype == DType::kF8E4M3;
   for (const auto& [name, scale] : {std::pair("k_scale", kv.k_scale), {"v_scale", kv.v_scale}}) {
@@ -86,7 +86,7 @@ Status paged_attention(Context& context, const PagedAttentionArgs& args) {
   }
   HEDDLE_RETURN_IF_ERROR(check_rows("paged_attention", args.forward, T));
   HEDDLE_DCHECK(check_page_ids(*args.forward, args.kv.table, P, S)
-                    .ok());  // check_batch() did, once for all layers
+                    .ok());  // check_batch() has checked it once for all layers
   const int64_t needed = paged_attention_workspace_bytes(context, T, args.head_dim, Dv);
   if (static_cast<int64_t>(args.workspace.size()) < needed) {
     return invalid_argument(

@@ -27,10 +27,10 @@ HWY_EXPORT(store_row);
 
 namespace {
 
-// Appending fewer rows than this is not worth waking the workers.
+// Fewest rows for which a second worker is woken to append them.
 constexpr int64_t kAppendRowsPerTask = 32;
 
-// A segment of a unit, computed by one worker.
+// A segment of a unit that one worker computes.
 struct SplitTask {
   int64_t unit = 0;
   int64_t segment = 0;
@@ -43,12 +43,14 @@ struct SegmentRange {
 };
 
 struct Workspace {
-  int64_t* units_before = nullptr;  // [B + 1] units of the sequences before b
-  // Scratch of worker 0; those of the others follow, `worker_floats` apart.
+  int64_t* units_before = nullptr;  // [B + 1]: number of units of the sequences before b
+  // Scratch of worker 0; the scratch of the other workers follows, `worker_floats` apart.
   AttentionScratch worker;
   SplitTask* tasks = nullptr;  // [num_split_tasks]
-  AttentionState part;    // state of split task 0; those of the others follow, `state_floats` apart
-  AttentionState joined;  // state of split unit 0; likewise
+  // State of split task 0; the other tasks' states follow, `state_floats` apart.
+  AttentionState part;
+  // State of split unit 0; the other units' states follow, `state_floats` apart.
+  AttentionState joined;
 };
 
 int64_t num_split_units(int num_threads) { return 2 * static_cast<int64_t>(num_threads); }
@@ -105,7 +107,7 @@ AttentionScratch scratch_of(const Workspace& workspace, const HeadDims& dims, in
           .joined = state_at(first.joined, padded_value, worker)};
 }
 
-// Sequence b with start[b] <= value < start[b + 1].
+// Returns the sequence b with start[b] <= value < start[b + 1].
 template <typename Int>
 int64_t sequence_of(const Int* start, int64_t B, int64_t value) {
   const Int* after = std::upper_bound(start, start + B + 1, static_cast<Int>(value));
@@ -135,7 +137,7 @@ class PagedAttention {
       return;
     }
     pool_.parallel_for(num_units, [&](int64_t task, int worker) {
-      const AttentionUnit unit = unit_at(num_units - 1 - task);  // a sequence's longest rows first
+      const AttentionUnit unit = unit_at(num_units - 1 - task);  // rows with the most tokens first
       const AttentionScratch scratch = scratch_of(workspace_, dims_, worker);
       const SegmentRange segments = segments_of(unit);
       for (int64_t segment = segments.first; segment < segments.end; ++segment) {
@@ -148,7 +150,7 @@ class PagedAttention {
   }
 
  private:
-  // Stores the new rows' keys and values in their pages, where they are not there yet.
+  // Stores the new rows' keys and values in the pages, except those that are stored already.
   void append() {
     const int64_t T = args_.k.shape[0];
     const int64_t num_tasks = (T + kAppendRowsPerTask - 1) / kAppendRowsPerTask;
@@ -164,7 +166,8 @@ class PagedAttention {
   }
 
   void append_row(int64_t b, int64_t row) {
-    // The row's index in the pages. Rows of a tree have consecutive ones, whatever their positions.
+    // The row's index in the pages. Rows of a tree have consecutive indices, whatever their
+    // positions.
     const int64_t place = forward_.context_lens[static_cast<size_t>(b)] + row -
                           forward_.query_start[static_cast<size_t>(b)];
     if (place < forward_.first_stored(b, args_.kv.table)) return;
@@ -186,7 +189,8 @@ class PagedAttention {
     if (args_.v.data != nullptr) store(args_.v, args_.kv.v, args_.kv.v_scale);
   }
 
-  // Stores E4M3 keys whose first channels are values, each part with its own scale.
+  // Stores E4M3 keys whose first channels are the value: these and the other channels have
+  // different scales.
   void store_latents(int64_t row, int64_t page, int64_t slot, int64_t num_values) {
     const MutableTensorView& pool = args_.kv.k;
     const int64_t D = args_.head_dim;
@@ -220,15 +224,16 @@ class PagedAttention {
             .num_rows = std::min(kUnitRows, forward_.num_rows(b) * group_ - first_row)};
   }
 
-  // Segments in which some row of the unit sees a token: from where its first row's window begins.
+  // The segments with tokens that some row of the unit attends to, from the window of the first row
+  // on.
   [[nodiscard]] SegmentRange segments_of(const AttentionUnit& unit) const {
     const TokenRange tokens = visible_tokens(args_, unit, group_);
     return {.first = tokens.begin / kAttentionSegment,
             .end = (tokens.end - 1) / kAttentionSegment + 1};
   }
 
-  // Few units: their segments are spread over the workers, in waves that fit the workspace, and
-  // joined in order.
+  // With few units, divides their segments among the workers, in waves that fit into the workspace,
+  // and joins them in order.
   void run_split(int64_t num_units) {
     int64_t unit = 0;
     int64_t segment = num_units > 0 ? segments_of(unit_at(0)).first : 0;
@@ -268,7 +273,7 @@ class PagedAttention {
   int64_t B_;
   int64_t group_;
   HeadDims dims_;
-  int64_t padded_;  // Dv
+  int64_t padded_;  // Dv, rounded up to whole vectors
   Workspace workspace_;
 };
 

@@ -20,8 +20,8 @@ void ColdMemory::fill() {
   data_ = std::aligned_alloc(kHugePage, size);
   HEDDLE_CHECK(data_ != nullptr);
   (void)madvise(data_, size, MADV_HUGEPAGE);
-  // Sign and six bits of fraction at random, exponent fixed: +-[1, 1.06) as fp16, +-[2^-7, 2^-6) as
-  // bf16 and, in pairs, as fp32.
+  // Random sign and six random fraction bits, fixed exponent: +-[1, 1.06) as fp16, +-[2^-7, 2^-6)
+  // as bf16 and, in pairs, as fp32.
   auto* words = static_cast<uint32_t*>(data_);
   uint32_t state = 1;
   for (size_t i = 0; i < static_cast<size_t>(bytes_) / 4; ++i) {

@@ -28,10 +28,10 @@ namespace heddle::ops {
 
 namespace {
 
-// Random numbers of the normal distribution, in memory of the device; products of zeros would be
-// faster than real ones.
+// Normally distributed random numbers in device memory. Zeros would not do: products of zeros run
+// faster.
 Result<device::Buffer> noise(CudaContext& context, int64_t count, DType dtype, uint64_t seed) {
-  constexpr int64_t kPeriod = int64_t{1} << 20;  // then they repeat
+  constexpr int64_t kPeriod = int64_t{1} << 20;  // the numbers repeat after this many
   std::mt19937_64 random(seed);
   std::normal_distribution<float> normal;
   const int64_t num_drawn = std::min(count, kPeriod);
@@ -54,7 +54,8 @@ Result<device::Buffer> noise(CudaContext& context, int64_t count, DType dtype, u
   return buffer;
 }
 
-// A weight of a scheme whose codes and scales are noise, as long as the buffers live.
+// A weight in a quantisation scheme with random codes and scales; valid as long as the buffers
+// exist.
 class PackedNoise {
  public:
   static Result<PackedNoise> create(CudaContext& context, quant::Scheme scheme, int64_t N,
@@ -87,9 +88,9 @@ class PackedNoise {
   std::unique_ptr<quant::PackedWeight> weight_;
 };
 
-// The schemes that are measured, and bits of a number.
+// A scheme that is measured, and its bits per weight.
 struct MeasuredScheme {
-  std::optional<quant::Scheme> scheme;  // none: bfloat16
+  std::optional<quant::Scheme> scheme;  // nullopt: bfloat16
   const char* name;
   double bits;
 };
@@ -107,7 +108,7 @@ struct LinearLoad {
   MeasuredScheme weight = kBfloat16;
 };
 
-// Products with weights that are taken in turn from more memory than the caches hold.
+// Times products; the weights are used in turn from more memory than the caches hold.
 class LinearRun {
  public:
   static Result<std::unique_ptr<LinearRun>> create(CudaContext& context, const LinearLoad& load) {
@@ -167,10 +168,11 @@ class LinearRun {
 struct DeltaRuleLoad {
   int64_t B = 1;
   int64_t rows = 1;         // new tokens of each sequence
-  bool slow_decay = false;  // log decays of -0.001 to 0, not of -1 to 0, for most tokens
+  bool slow_decay = false;  // log decays of most tokens are -0.001 to 0 instead of -1 to 0
 };
 
-// A layer of Qwen3-Next: 16 key and 32 value heads of 128. States are taken in turn.
+// The delta rule in a layer of Qwen3-Next: 16 key and 32 value heads of 128. States are used in
+// turn.
 class DeltaRuleRun {
  public:
   static constexpr int64_t Nk = 16, Nv = 32, D = 128;
@@ -199,7 +201,7 @@ class DeltaRuleRun {
     for (int64_t b = 0; b <= load.B; ++b) {
       run->query_start_.push_back(static_cast<int32_t>(b * load.rows));
     }
-    // States are read; prompts begin where a chunk does.
+    // A context of 64 tokens: states are read, and prompts begin at a chunk boundary.
     run->context_lens_.assign(static_cast<size_t>(load.B), 64);
     const std::vector<int32_t> zeros(static_cast<size_t>(T));
     for (int64_t turn = 0; turn < run->num_slots_ / load.B; ++turn) {
@@ -273,7 +275,7 @@ class DeltaRuleRun {
   std::vector<Turn> turns_;
 };
 
-// --- the convolution before it ---
+// --- the convolution before the delta rule ---
 
 // The convolution of one prompt: 8,192 channels, as in a layer of Qwen3-Next.
 class ConvolutionRun {
@@ -326,7 +328,7 @@ class ConvolutionRun {
 
 // --- the norm between layers ---
 
-// With the residual that it adds, as wide as Qwen3-Next.
+// The norm with the residual sum before it, as wide as in Qwen3-Next.
 class NormRun {
  public:
   static constexpr int64_t H = 2048;
@@ -363,8 +365,8 @@ struct ExpertsLoad {
   MeasuredScheme weight = kBfloat16;
 };
 
-// A layer of Qwen3-Next: 512 experts of 512, ten for each token, hidden 2048. Its weights, 3.2 GB,
-// are more than any cache holds.
+// The experts of a layer of Qwen3-Next: 512 experts of 512, ten for each token, hidden 2048. Their
+// weights, 3.2 GB, are more than any cache holds.
 class ExpertsRun {
  public:
   static constexpr int64_t H = 2048, I = 512, E = 512, A = 10;
@@ -429,9 +431,10 @@ struct CudaAttentionLoad {
   int64_t context = 0;  // tokens before them
 };
 
-// A layer of Qwen3-Next: 16 query and 2 key heads of 256, pages of 16 tokens. The step's keys and
-// values lie in the pages, as in models, where the launch that rotates them puts them there
-// (attention/rotate_append.h). Decode takes pages in turn from more memory than the caches hold.
+// Attention in a layer of Qwen3-Next: 16 query and 2 key heads of 256, pages of 16 tokens. The
+// step's keys and values are in the pages already, as in models, where the launch that rotates them
+// stores them (attention/rotate_append.h). Decode uses pages in turn from more memory than the
+// caches hold.
 class CudaAttentionRun {
  public:
   static constexpr int64_t Nq = 16, Nkv = 2, D = 256, S = 16;
@@ -457,7 +460,7 @@ class CudaAttentionRun {
     }
     run->context_lens_.assign(static_cast<size_t>(load.B), static_cast<int32_t>(load.context));
     run->turns_.reserve(static_cast<size_t>(num_turns));  // views of tables stay valid
-    // Neighbours in a sequence are no neighbours in the pool.
+    // Consecutive pages of a sequence are not adjacent in the pool.
     std::vector<int32_t> pages(static_cast<size_t>(run->num_pages_));
     std::iota(pages.begin(), pages.end(), 0);
     std::ranges::shuffle(pages, std::mt19937_64(3));
@@ -536,9 +539,9 @@ struct SamplingLoad {
   SamplingSlot slot;
 };
 
-// Logits of Qwen3-Next's vocabulary, spread as a language model's are by an inverse temperature of
-// 3. They are taken in turn from more memory than the caches hold, as if another step had come
-// between; behind an output head they would be there.
+// Logits for Qwen3-Next's vocabulary, with the spread of a language model's (inverse temperature
+// 3). They are used in turn from more memory than the caches hold, as if another step had run in
+// between; right after an LM head they would be in the cache.
 class SamplingRun {
  public:
   static constexpr int64_t V = 151936;
@@ -598,7 +601,7 @@ class SamplingRun {
   device::Buffer logits_, rows_, slots_, sampled_, top_logits_, workspace_;
 };
 
-// A benchmark of `Run`, whose memory is taken at the first call.
+// Makes a benchmark of `Run`, which allocates its memory at the first call.
 template <class Run, class Load>
 std::function<Status()> lazily(CudaContext& context, const Load& load, Status (Run::*run)()) {
   auto data = std::make_shared<std::unique_ptr<Run>>();
@@ -620,8 +623,8 @@ std::vector<CudaBenchmark> cuda_benchmarks(CudaContext& context, std::string_vie
       benchmarks.push_back(std::move(benchmark));
     }
   };
-  // The products of Qwen3-Next: projections in and out, the router with the shared expert, the
-  // output head, in steps of few rows; a larger step and a prompt.
+  // The products of Qwen3-Next: projections in and out, the router with the shared expert, the LM
+  // head, in steps of few rows; a larger step and a prompt.
   std::vector<LinearLoad> products;
   for (const auto& [N, K] : {std::pair{12288, 2048}, {2048, 4096}, {1537, 2048}, {151936, 2048}}) {
     for (const int64_t T : {1, 4, 8, 16}) products.push_back({.T = T, .N = N, .K = K});
@@ -651,15 +654,15 @@ std::vector<CudaBenchmark> cuda_benchmarks(CudaContext& context, std::string_vie
         DeltaRuleLoad{.B = 1, .rows = 2048}, DeltaRuleLoad{.B = 1, .rows = 8192},
         DeltaRuleLoad{.B = 1, .rows = 32768}, DeltaRuleLoad{.B = 8, .rows = 1024},
         DeltaRuleLoad{.B = 4, .rows = 2048},
-        // Forms that drop what has decayed are slower here; this one does not look at decays.
+        // Kernels that skip decayed tokens are slower with slow decay; ours do not look at decays.
         DeltaRuleLoad{.B = 1, .rows = 8192, .slow_decay = true},
         DeltaRuleLoad{.B = 8, .rows = 1024, .slow_decay = true}}) {
     using Run = DeltaRuleRun;
     const auto T = static_cast<double>(load.B * load.rows), B = static_cast<double>(load.B);
     const double heads = Run::Nv, width = Run::D, keys = Run::Nk;
     const double state = heads * width * width;
-    // Flops token by token: two dot products and an update. In chunks of 64: five products for each
-    // value head, two for each key head, 8.4 and 2.1 MFLOP a chunk.
+    // Flops of the recurrent form: two dot products and an update for each token. In chunks of 64:
+    // five products for each value head, two for each key head, 8.4 and 2.1 MFLOP a chunk.
     const double chunked = T / 64 * (heads * 8.4e6 + keys * 2.1e6);
     add({.name = "gated_delta_rule",
          .shape =
@@ -710,7 +713,7 @@ std::vector<CudaBenchmark> cuda_benchmarks(CudaContext& context, std::string_vie
     using Run = ExpertsRun;
     const int64_t T = load.T;
     const auto rows = static_cast<double>(T * Run::A);
-    const double expert = 3.0 * Run::I * Run::H;  // weights
+    const double expert = 3.0 * Run::I * Run::H;  // weights of an expert
     const double experts =
         Run::E * (1 - std::pow(1 - 1.0 * Run::A / Run::E, static_cast<double>(T)));
     add({.name = "routed_moe",
@@ -746,7 +749,7 @@ std::vector<CudaBenchmark> cuda_benchmarks(CudaContext& context, std::string_vie
 Result<Measurement> measure_cuda(CudaContext& context, const CudaBenchmark& benchmark, int runs) {
   constexpr int kLaunches = 12;
   constexpr int kWarmUp = 2;
-  HEDDLE_RETURN_IF_ERROR(benchmark.run());  // takes memory, loads kernels, chooses algorithms
+  HEDDLE_RETURN_IF_ERROR(benchmark.run());  // allocates memory, loads kernels, chooses algorithms
   HEDDLE_RETURN_IF_ERROR(context.stream.synchronize());
   HEDDLE_ASSIGN_OR_RETURN(const auto start, context.gpu.create_event());
   HEDDLE_ASSIGN_OR_RETURN(const auto end, context.gpu.create_event());
@@ -776,7 +779,7 @@ Result<double> measure_cuda_copy(CudaContext& context) {
   constexpr int64_t kBytes = int64_t{1} << 30;
   HEDDLE_ASSIGN_OR_RETURN(const device::Buffer from, context.gpu.allocate(kBytes));
   HEDDLE_ASSIGN_OR_RETURN(const device::Buffer to, context.gpu.allocate(kBytes));
-  // Not captured: a graph's copies take another path, which is slower.
+  // Not captured as a graph: copies in a graph are executed differently and are slower.
   HEDDLE_ASSIGN_OR_RETURN(const auto start, context.gpu.create_event());
   HEDDLE_ASSIGN_OR_RETURN(const auto end, context.gpu.create_event());
   double best = 0;

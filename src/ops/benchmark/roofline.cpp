@@ -25,7 +25,7 @@ namespace simd = heddle::ops::simd::HWY_NAMESPACE;
 uint32_t read_words(const uint32_t* words, int64_t count) {
   const hn::ScalableTag<uint32_t> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  constexpr uintptr_t kAhead = 2048;  // bytes
+  constexpr uintptr_t kAhead = 2048;  // bytes by which reads are prefetched ahead
   auto all = hn::Zero(d);
   for (int64_t i = 0; i < count; i += 64) {
     const uintptr_t ahead = reinterpret_cast<uintptr_t>(words + i) + kAhead;
@@ -69,7 +69,7 @@ Roofline measure_roofline(CpuContext& context) {
   constexpr std::chrono::milliseconds kMinTime(
       500);  // other programs disturb only some of the runs
   ReadProbe probe(context);
-  double best = probe.gb_per_s();  // fills the memory, too
+  double best = probe.gb_per_s();  // the first call also fills the memory
   const auto first = std::chrono::steady_clock::now();
   for (int run = 0; run < 5 || std::chrono::steady_clock::now() - first < kMinTime; ++run) {
     best = std::max(best, probe.gb_per_s());

@@ -9,7 +9,7 @@ namespace heddle::ops {
 
 namespace {
 
-// A team of one thread, which runs all of its items in order.
+// A team of one thread, which executes all indices in order.
 struct SerialTeam {
   template <typename Body>
   void each(int n, const Body& body) {

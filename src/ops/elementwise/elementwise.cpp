@@ -12,7 +12,8 @@ namespace heddle::ops {
 
 namespace {
 
-// Whether rows of N columns are runs of equal length, one for each of `count` columns.
+// Whether rows of N columns can be divided into `count` runs of equal length, more than one column
+// each.
 bool is_run_count(int64_t count, int64_t N) { return count > 0 && count < N && N % count == 0; }
 
 }  // namespace
@@ -40,7 +41,7 @@ namespace {
 
 bool is_floating_matrix(const TensorMeta& x) { return x.rank == 2 && kFloating.contains(x.dtype); }
 
-// `a`, in the dtype that the node asks for.
+// The metadata of `a`, with the dtype that the node asks for.
 TensorMeta output_like(const TensorMeta& a, const Attrs& attrs) {
   return {output_dtype(attrs, a.dtype), {a[0], a[1]}};
 }
@@ -83,13 +84,13 @@ ElementwiseArgs binary_args(ElementwiseKind kind, const LaunchArgs& args) {
   ElementwiseArgs binary{.kind = kind, .a = args.inputs[0], .y = args.outputs[0]};
   if (args.inputs.size() < 2) return binary;
   binary.b = args.inputs[1];
-  if (binary.b.shape.rank() == 1) {  // one number, for every row
+  if (binary.b.shape.rank() == 1) {  // one number, which applies to all columns of all rows
     binary.b = TensorView(binary.b.data, binary.b.dtype, {binary.a.shape[0], 1}, 0);
   }
   return binary;
 }
 
-// Arguments of a node whose input is [a | b].
+// The arguments for a node whose input is [a | b].
 ElementwiseArgs gate_up_args(ElementwiseKind kind, const LaunchArgs& args) {
   const TensorView& gate_up = args.inputs[0];
   const Shape half{gate_up.shape[0], gate_up.shape[1] / 2};

@@ -20,9 +20,9 @@ namespace heddle::ops::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace math = heddle::ops::simd::HWY_NAMESPACE;
 
-// Applies `op(d, a, op.Prepare(d, b))` to a row; one b for the whole row is prepared once. The tail
-// runs through the same vector code on a padded copy, so that an element's result does not depend
-// on its place in the row.
+// Applies `op(d, a, op.Prepare(d, b))` to a row; if b is one number for the whole row, it is
+// prepared once. The end of the row runs through the same vector code on a padded copy, so that an
+// element's result does not depend on its column.
 template <typename Op>
 HWY_INLINE void MapRow(const float* a, const float* b, bool b_is_scalar, int64_t count, float* y,
                        Op op) {
@@ -88,7 +88,7 @@ struct SiluMulOp : TakesBAsItIs {
   }
 };
 
-// Min and Max may lose a NaN, which is put back.
+// Min and Max may lose a NaN, which is restored.
 struct BoundedSiluMulOp : TakesBAsItIs {
   explicit BoundedSiluMulOp(float bound) : limit(bound) {}
 
@@ -111,7 +111,7 @@ struct GeluMulOp : TakesBAsItIs {
   }
 };
 
-// The error function lane by lane: few models have it.
+// The error function, computed lane by lane without vector code, because few models need it.
 struct ErfGeluMulOp : TakesBAsItIs {
   template <class D, class V>
   HWY_INLINE V operator()(D d, V a, V b) const {

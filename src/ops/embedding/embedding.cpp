@@ -50,7 +50,7 @@ void copy_row(const TensorView& table, int64_t row, float* target) {
   }
 }
 
-// float32, or the activations' dtype that the node asks for.
+// The output is float32, or has the activations' dtype if the node asks for it.
 Status infer_embedding(std::span<const TensorMeta> inputs, const Attrs& attrs,
                        std::vector<TensorMeta>& outputs) {
   if (inputs[0].rank != 1 || inputs[0].dtype != DType::kI32 || inputs[1].rank != 2) {

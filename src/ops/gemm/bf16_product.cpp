@@ -7,7 +7,8 @@
 #if defined(__x86_64__)
 
 #if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wuninitialized"  // gcc's own intrinsics, its bug 105593
+// False warnings about gcc's own intrinsics, gcc bug 105593.
+#pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
 #include <algorithm>
@@ -26,16 +27,17 @@ namespace heddle::ops {
 
 namespace {
 
-constexpr int64_t kStep = 64;  // numbers along K: two vectors
-constexpr int kTileRows = 3;   // 3 x 4 tiles with two sums each take 24 of 32 registers
+constexpr int64_t kStep = 64;  // elements of K in two vectors
+constexpr int kTileRows = 3;   // 3 x 4 tiles with two sums each occupy 24 of 32 registers
 constexpr int kTileColumns = 4;
 
 HEDDLE_BF16_INLINE __m512 dot_pairs(__m512 sum, __m512i a, __m512i b) {
   return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
 }
 
-// Few rows of x times kColumns rows of the weight, which are read one after the other, as they lie
-// in memory: several at a time would cost a quarter of what memory delivers. Sums as dot_tile().
+// Few rows of x times kColumns rows of the weight. Weight rows are read one after the other, in
+// memory order: reading several at a time would cost a quarter of the bandwidth. Sums are those of
+// dot_tile().
 template <int kRows, int kColumns>
 HEDDLE_BF16_TARGET void stream_tile(const Product& p, int64_t row, int64_t column) {
   const uint16_t* x[kRows];
@@ -81,8 +83,8 @@ HEDDLE_BF16_TARGET void stream_tile(const Product& p, int64_t row, int64_t colum
   for (int r = 0; r < kRows; ++r) store_sums(p, row + r, column, totals[r]);
 }
 
-// The `pass`-th of `num_passes` tiles that share these columns and prefetch the next ones together,
-// as in row_dot.cpp.
+// Computes tile number `pass` of `num_passes` tiles with the same columns. Together these tiles
+// prefetch the next columns, as in row_dot.cpp.
 template <int kRows, int kColumns>
 HEDDLE_BF16_TARGET void dot_tile(const Product& p, int64_t row, int64_t column, int64_t pass,
                                  int64_t num_passes) {
@@ -97,7 +99,7 @@ HEDDLE_BF16_TARGET void dot_tile(const Product& p, int64_t row, int64_t column, 
     HEDDLE_UNROLL
     for (int r = 0; r < kRows; ++r) sums[0][r][c] = sums[1][r][c] = _mm512_setzero_ps();
   }
-  constexpr int64_t kLines = 2 * kColumns;  // 64-byte lines per step
+  constexpr int64_t kLines = 2 * kColumns;  // 64-byte lines in a step
   const int64_t first_line = kLines * pass / num_passes;
   const int64_t num_lines = kLines * (pass + 1) / num_passes - first_line;
   uintptr_t ahead = reinterpret_cast<uintptr_t>(w[0] + kColumns * p.weight_stride) +
@@ -138,8 +140,8 @@ HEDDLE_BF16_TARGET void dot_tile(const Product& p, int64_t row, int64_t column, 
   }
 }
 
-// Rows up to which memory is what limits a product; more of them want their loads shared by
-// columns.
+// Most rows for which memory bandwidth limits a product. With more rows, tiles in which several
+// columns share loads are faster.
 constexpr int64_t kStreamedRows = 4;
 
 template <int kColumns>
@@ -179,7 +181,7 @@ struct PairPanel {
 
   static int64_t lanes() { return 16; }
 
-  // Turns of the inner loop of a tile.
+  // Iterations of the inner loop of a tile.
   static int64_t steps(int64_t depth) { return (depth + 1) / 2; }
 
   static void pack(const Product& p, int64_t column, int64_t num_columns, int64_t k, int64_t depth,
@@ -205,7 +207,7 @@ struct PairPanel {
   template <int kRows, int kWide>
   HEDDLE_BF16_TARGET static void multiply(const PanelTile& tile) {
     const Product& p = tile.product;
-    const int32_t* x[kRows];  // pairs; even offsets of 64-byte aligned rows
+    const int32_t* x[kRows];  // pairs of bf16: rows at even offsets, 64-byte aligned
     __m512 sums[kRows][kWide];
     HEDDLE_UNROLL
     for (int r = 0; r < kRows; ++r) {
@@ -263,7 +265,7 @@ HEDDLE_BF16_TARGET void round_to_bf16(const float* x, int64_t K, uint16_t* to) {
 }
 
 void row_dot_bf16(const Product& p, const Block& block) {
-  // Rows of x that stay in the second-level cache while the columns pass over them.
+  // Rows of x that stay in the second-level cache while all columns are computed with them.
   const int64_t rows_at_once = std::max<int64_t>(128 * 1024 / bf16_row_width(p.K), 6) / 6 * 6;
   for (int64_t begin = block.row_begin; begin < block.row_end; begin += rows_at_once) {
     const int64_t end = std::min(begin + rows_at_once, block.row_end);
@@ -285,7 +287,7 @@ HEDDLE_BF16_TARGET double bf16_dot_loop(int64_t rounds) {
   __m512 sums[kChains];
   HEDDLE_UNROLL
   for (int i = 0; i < kChains; ++i)
-    sums[i] = _mm512_set1_ps(static_cast<float>(i));  // all different
+    sums[i] = _mm512_set1_ps(static_cast<float>(i));  // different in every vector
   for (int64_t round = 0; round < rounds; ++round) {
     HEDDLE_UNROLL
     for (int i = 0; i < kChains; ++i) sums[i] = dot_pairs(sums[i], ones, ones);
@@ -321,7 +323,7 @@ double bf16_dot_loop(int64_t) { return 0.0; }
 namespace heddle::ops {
 
 bool bf16_products_pay() {
-  // The rates differ by a factor of two either way on the CPUs we know: no noise crosses the
+  // On the CPUs we know, one of the rates is twice the other: measurement noise does not exceed the
   // middle.
   return peak_bf16_gflops() > 1.2 * peak_float_gflops();
 }

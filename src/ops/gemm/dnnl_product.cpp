@@ -12,7 +12,7 @@
 
 #include "core/log.h"
 
-// From oneDNN's OpenMP runtime, whose header only comes with compilers.
+// Declared here, because the header of oneDNN's OpenMP runtime only comes with compilers.
 extern "C" void omp_set_num_threads(int);
 
 #endif
@@ -37,7 +37,7 @@ const dnnl::engine& cpu_engine() {
   return kEngine;
 }
 
-// y [M, N] f32 = x [M, K] bf16 times weights [N, K] bf16 where they lie.
+// Creates a primitive for y [M, N] f32 = x [M, K] bf16 times weights [N, K] bf16, read in place.
 dnnl::matmul make_matmul(int64_t M, int64_t N, int64_t K) {
   const memory::desc x({M, K}, memory::data_type::bf16, memory::format_tag::ab);
   const memory::desc weights({K, N}, memory::data_type::bf16, memory::format_tag::ba);
@@ -46,7 +46,8 @@ dnnl::matmul make_matmul(int64_t M, int64_t N, int64_t K) {
       dnnl::matmul::primitive_desc(dnnl::matmul::desc(x, weights, y), cpu_engine()));
 }
 
-// Per thread: primitives, and the OpenMP setting that keeps oneDNN from starting threads.
+// State of a thread: its primitives, and the OpenMP setting that keeps oneDNN from starting
+// threads.
 class ThreadState {
  public:
   ThreadState() : stream_(cpu_engine()) { omp_set_num_threads(1); }
@@ -87,7 +88,7 @@ bool dnnl_products_pay() {
   return kHasTiles;
 }
 
-// oneDNN throws; here is where that ends.
+// oneDNN throws exceptions; this function catches them.
 bool dnnl_product(const Product& product, int64_t row_begin, int64_t row_end) {
   try {
     thread_local ThreadState state;

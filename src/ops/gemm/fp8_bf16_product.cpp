@@ -7,7 +7,8 @@
 #if defined(__x86_64__)
 
 #if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wuninitialized"  // gcc's own intrinsics, its bug 105593
+// False warnings about gcc's own intrinsics, gcc bug 105593.
+#pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
 #include <algorithm>
@@ -29,9 +30,9 @@ namespace heddle::ops {
 
 namespace {
 
-constexpr int64_t kProductStep = 64;  // codes of a vector
+constexpr int64_t kProductStep = 64;  // codes in a vector
 
-// The upper and lower bytes of the bf16 numbers of codes 0..127.
+// The upper and lower bytes of the bf16 numbers for codes 0 to 127.
 struct Tables {
   alignas(64) std::array<uint8_t, 128> high;
   alignas(64) std::array<uint8_t, 128> low;
@@ -54,8 +55,8 @@ HEDDLE_FP8_INLINE __m512 dot_pairs(__m512 sum, __m512i a, __m512i b) {
   return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
 }
 
-// kRows rows of x times kColumns rows of the weight, which are read one after the other, as they
-// lie in memory.
+// kRows rows of x times kColumns rows of the weight. Weight rows are read one after the other, in
+// memory order.
 template <int kRows, int kColumns>
 HEDDLE_FP8_TARGET void dot_tile(const Product& p, const Tables& table, int64_t row,
                                 int64_t column) {
@@ -85,7 +86,8 @@ HEDDLE_FP8_TARGET void dot_tile(const Product& p, const Tables& table, int64_t r
       for (int64_t k = begin; k < end; k += kProductStep) {
         prefetch_ahead(w + k);
         const __m512i codes = _mm512_load_si512(w + k);
-        // Tables have no signs: the first operand, or the codes' uppermost bits.
+        // Tables have no signs. This ternary function adds them: the first operand | (codes & top
+        // bits).
         constexpr int kFirstOrBoth = 0xf8;
         const __m512i high = _mm512_ternarylogic_epi64(
             _mm512_permutex2var_epi8(high_first, codes, high_second), codes, sign, kFirstOrBoth);
@@ -143,8 +145,8 @@ bool fp8_dot_bf16_takes(const quant::PackedRows& rows) {
 
 HEDDLE_FP8_TARGET void round_to_bf16_for_fp8(const float* x, int64_t K, uint16_t* to) {
   round_to_bf16(x, K, to);
-  // Interleaving the bytes of 64 numbers leaves columns 0..7, 16..23, 32..39 and 48..55 in one
-  // vector and those between in the other.
+  // Interleaving the bytes of 64 numbers puts columns 0..7, 16..23, 32..39 and 48..55 into one
+  // vector and the other columns into the other; x is stored in that order.
   for (int64_t k = 0; k < bf16_row_width(K); k += kProductStep) {
     const __m512i a = _mm512_loadu_si512(to + k);
     const __m512i b = _mm512_loadu_si512(to + k + kProductStep / 2);

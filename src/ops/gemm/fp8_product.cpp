@@ -27,8 +27,8 @@ constexpr int kTileColumns = HWY_TARGET == HWY_AVX3 ? 4 : HWY_TARGET == HWY_AVX2
 constexpr int64_t kLanes = hn::MaxLanes(FloatTag());
 constexpr uintptr_t kPrefetchBytes = 4096;
 
-// E4M3 numbers times 2^-8: their bits at the positions of a half-precision number's, whose exponent
-// has a bias 8 larger. Subnormal ones too.
+// Loads E4M3 numbers times 2^-8: their bits are placed at the positions of a half-precision
+// number's, whose exponent bias is larger by 8. This holds for subnormal numbers, too.
 HWY_INLINE hn::Vec<FloatTag> load_e4m3(const uint8_t* from) {
   const FloatTag d;
   const hn::Rebind<int8_t, FloatTag> d8;
@@ -71,7 +71,7 @@ HWY_NOINLINE void dot_tile(const Product& p, int64_t row, int64_t column) {
       for (int r = 0; r < kRows; ++r) {
         if (HWY_LIKELY(k + kLanes <= end)) {
           factors[r] = hn::LoadU(d, x[r] + k);
-        } else {  // the codes behind a row are zeros; x ends
+        } else {  // codes after the end of a row are zeros, but x has nothing there
           std::fill_n(tail[r], kLanes, 0.0f);
           std::copy_n(x[r] + k, end - k, tail[r]);
           factors[r] = hn::Load(d, tail[r]);

@@ -18,7 +18,7 @@ int64_t grouped_linear_workspace_bytes(const CpuContext& context, int64_t max_x_
 
 namespace {
 
-// The product of one expert that has rows.
+// The product of one expert; only experts with rows have one.
 struct GroupTask {
   int64_t first_task = 0;
   Product product;

@@ -37,7 +37,8 @@ bool int8_product_takes(const quant::PackedRows& rows) {
 #if defined(__x86_64__)
 
 #if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wuninitialized"  // gcc's own intrinsics, its bug 105593
+// False warnings about gcc's own intrinsics, gcc bug 105593.
+#pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
 #include <algorithm>
@@ -60,7 +61,7 @@ namespace {
 using quant::Code;
 using quant::ScaleType;
 
-// Codes of E4M3, none of them NaN.
+// Converts E4M3 codes, none of which may be NaN.
 HEDDLE_VNNI_INLINE __m512 e4m3_to_floats(__m128i codes) {
   const __m512i bits = _mm512_cvtepu8_epi32(codes);
   const __m512i magnitudes = _mm512_slli_epi32(_mm512_and_si512(bits, _mm512_set1_epi32(0x7f)), 20);
@@ -69,8 +70,9 @@ HEDDLE_VNNI_INLINE __m512 e4m3_to_floats(__m128i codes) {
   return _mm512_castsi512_ps(_mm512_or_si512(_mm512_castps_si512(numbers), signs));
 }
 
-// The fp16 numbers that sixteen groups of 16 or 32 columns have, of which the first begins 256
-// columns: one or two. The two bytes after a row's last such number are read, too, and not used.
+// Loads the fp16 factors of sixteen groups of 16 or 32 columns, the first of which begins at a
+// multiple of 256 columns. Each 256 columns share such a factor, so that one or two are needed. The
+// two bytes after a row's last factor are read, too, and not used.
 HEDDLE_VNNI_INLINE __m512 load_wide_scales(const std::byte* scales, int64_t group_size,
                                            int64_t first) {
   const int64_t at = first * group_size / quant::kWideScaleColumns;
@@ -81,9 +83,10 @@ HEDDLE_VNNI_INLINE __m512 load_wide_scales(const std::byte* scales, int64_t grou
                                _mm512_castps128_ps512(_mm_cvtph_ps(_mm_cvtsi32_si128(pair))));
 }
 
-// The constant zero point that RowScales::sums subtract; that of kU8 is part of Int8Row::offsets().
+// The constant zero point that RowScales::sums must subtract; that of kU8 is a part of
+// Int8Row::offsets().
 float zero_left(const quant::RowFormat& format) {
-  if (format.code == Code::kE2M1) return 12;  // offset of its table
+  if (format.code == Code::kE2M1) return 12;  // the offset of its table
   return format.code == Code::kU4 ? static_cast<float>(format.constant_zero) : 0.0f;
 }
 
@@ -99,16 +102,16 @@ struct ScaleLayout {
         has_sums(format.has_minima || format.has_zeros || zero != 0) {}
 
   int64_t groups;
-  int64_t group_size;  // width of a row's only group, padding included
+  int64_t group_size;  // width of the group if a row has only one, padding included
   int64_t scale_bytes;
   int64_t wide_bytes;
-  int64_t rows_ahead;  // distance at which rows of scales are prefetched
+  int64_t rows_ahead;  // how many rows ahead scales are prefetched
   float zero;
-  bool has_sums;  // whether RowScales::sums are anything but zeros
+  bool has_sums;  // whether RowScales::sums has numbers other than zero
 };
 
-// Calls store(first group, mask, numbers) for every sixteen scales of a row, as floats. `scales`
-// may also point at the row's minima.
+// Calls store(first group, mask, numbers) for each sixteen scales of a row, converted to floats.
+// `scales` may also point to the row's minima.
 template <class Store>
 HEDDLE_VNNI_INLINE void for_scales(const std::byte* scales, const quant::RowFormat& format,
                                    const ScaleLayout& layout, const Store& store) {
@@ -172,15 +175,15 @@ HEDDLE_VNNI_INLINE float load_scale(const std::byte* scales, const quant::RowFor
                                          : std::bit_cast<float>(uint32_t{bits} << 16);
 }
 
-// A row of weights' scales as floats, and for each group the factor of its sum of x: its minimum,
-// or minus its zero point times its scale. Sixteen zeros follow the scales.
+// The scales of a row of weights as floats, and for each group the factor of its sum of x: its
+// minimum, or its zero point times minus its scale. Sixteen zeros follow the scales.
 struct RowScales {
   static constexpr int64_t kMaxGroups = quant::kMaxPackedWidth / 16;
   alignas(64) float scales[kMaxGroups + 32];
   alignas(64) float sums[kMaxGroups + 32];
 };
 
-// Prefetches the row of scales or zero points that lies `rows` rows after this one.
+// Prefetches the row of scales or zero points that is `rows` rows after this one.
 HEDDLE_VNNI_INLINE void prefetch_rows_ahead(const void* row, int64_t row_bytes, int64_t rows) {
   const auto* const ahead = static_cast<const char*>(row) + rows * row_bytes;
   for (int64_t byte = 0; byte < row_bytes; byte += 64) _mm_prefetch(ahead + byte, _MM_HINT_T0);
@@ -212,7 +215,7 @@ HEDDLE_VNNI_INLINE void widen_row(const quant::PackedRows& weights, const ScaleL
                  HEDDLE_VNNI_TARGET { _mm512_store_ps(to.sums + g, loaded); });
 }
 
-// Widens the scales of `count` consecutive rows.
+// Converts the scales of `count` consecutive rows to floats.
 HEDDLE_VNNI_TARGET __attribute__((noinline)) void widen_scales(const quant::PackedRows& weights,
                                                                const ScaleLayout& layout,
                                                                int64_t first, int64_t count,
@@ -220,7 +223,7 @@ HEDDLE_VNNI_TARGET __attribute__((noinline)) void widen_scales(const quant::Pack
   for (int64_t i = 0; i < count; ++i) widen_row(weights, layout, first + i, to[i]);
 }
 
-// Adds for each group what its values of x add together.
+// Adds for each group the term of its minimum or zero point: a factor times the group's sum of x.
 template <int kRows>
 HEDDLE_VNNI_INLINE void add_sums(const float* sums, int64_t groups, const Int8Row (&x)[kRows],
                                  __m512 (&totals)[kRows]) {
@@ -235,9 +238,9 @@ HEDDLE_VNNI_INLINE void add_sums(const float* sums, int64_t groups, const Int8Ro
   }
 }
 
-// The scales that consecutive halves of chunks (64 columns each) meet: 16 halves with a scale each,
-// or fewer of which each has two (groups of 32) or four (groups of 16). Weights in wide groups
-// repeat theirs.
+// Number of scales that are loaded at once, for consecutive halves of chunks (64 columns each): one
+// for each of 16 halves, or two (groups of 32) or four (groups of 16) for each of fewer halves.
+// Weights in wider groups repeat their scale.
 constexpr int64_t kFactors = 16;
 
 HEDDLE_VNNI_INLINE __m512 scales_of_halves(const float* scales, int64_t group_size, int64_t half) {
@@ -248,7 +251,8 @@ HEDDLE_VNNI_INLINE __m512 scales_of_halves(const float* scales, int64_t group_si
     return _mm512_permutexvar_ps(_mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7),
                                  loaded);
   }
-  // A group ends at most once every three halves: the lanes' groups by comparing, not dividing.
+  // A group ends at most once every three halves: the groups of the lanes are found by comparisons
+  // instead of divisions.
   const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   __m512i index = _mm512_setzero_si512();
   for (int64_t end = (first + 1) * group_size / kInt8Step - half; end < kFactors;
@@ -259,7 +263,7 @@ HEDDLE_VNNI_INLINE __m512 scales_of_halves(const float* scales, int64_t group_si
   return _mm512_permutexvar_ps(index, loaded);
 }
 
-// The factors of a half's 16 lanes, of four columns each, where a half has kGroups groups.
+// The factors of the 16 lanes of a half, each of four columns; the half has kGroups groups.
 template <int kGroups>
 HEDDLE_VNNI_INLINE __m512 factors_of_lanes(const float* factors) {
   if constexpr (kGroups == 1) {
@@ -272,7 +276,7 @@ HEDDLE_VNNI_INLINE __m512 factors_of_lanes(const float* factors) {
   }
 }
 
-// The scales of x, one a half, for each of a half's kGroups groups.
+// The scales of x, of which each half has one, repeated for each of the half's kGroups groups.
 template <int kGroups>
 HEDDLE_VNNI_INLINE __m512 repeated(__m512 scales) {
   if constexpr (kGroups == 1) return scales;
@@ -288,19 +292,20 @@ HEDDLE_VNNI_INLINE __m512i e2m1_table() {
       _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
 }
 
-// The partial sums of kRows rows of x with one row of 4-bit weights. kFloats: kE2M1, whose codes
-// pass through a table. kGroups32: two scales of the weights every 64 columns, otherwise one at
-// most.
+// The partial sums of kRows rows of x with one row of 4-bit weights. kFloats means kE2M1, whose
+// codes are converted by a table. kGroups is the number of weight scales for each 64 columns.
 //
-// A chunk costs a row of x two dot products of bytes, which are exact, and two multiply-adds with
-// scale of x times scale of the weights. kU4 codes in the upper halves of bytes stay there.
+// For each row of x, a chunk costs two dot products of bytes, which are exact, and two
+// multiply-adds with the product of both scales. kU4 codes in the upper halves of bytes are not
+// shifted down.
 template <int kRows, bool kFloats, int kGroups>
 HEDDLE_VNNI_INLINE void dot4_row(const quant::PackedRows& weights, int64_t weight_row,
                                  int64_t group_size, const float* scales, const Int8Row (&x)[kRows],
                                  __m512 (&totals)[kRows]) {
   const quant::RowFormat& format = weights.format;
   const int64_t chunks = padded_to_chunks(format.K) / kInt4Chunk;
-  constexpr int64_t kHalves = kFactors / kGroups;  // half chunks that one load of factors serves
+  // Half chunks for which one load of factors suffices.
+  constexpr int64_t kHalves = kFactors / kGroups;
   const uint8_t* const codes = weights.row_codes(weight_row);
   const __m512i low_bits = _mm512_set1_epi8(15);
   const __m512i high_bits = _mm512_set1_epi8(static_cast<char>(0xf0));
@@ -348,7 +353,7 @@ HEDDLE_VNNI_INLINE void dot4_row(const quant::PackedRows& weights, int64_t weigh
   for (int r = 0; r < kRows; ++r) totals[r] = _mm512_add_ps(sums[0][r], sums[1][r]);
 }
 
-// The same for a row of 8-bit weights.
+// The same partial sums for a row of 8-bit weights.
 template <int kRows>
 HEDDLE_VNNI_INLINE void dot8_row(const quant::PackedRows& weights, int64_t weight_row,
                                  const Int8Row (&x)[kRows], __m512 (&totals)[kRows]) {
@@ -366,7 +371,7 @@ HEDDLE_VNNI_INLINE void dot8_row(const quant::PackedRows& weights, int64_t weigh
     for (int64_t i = begin; i < end; ++i) {
       prefetch_ahead(codes + i * kInt8Step);
       const __m512i weight = _mm512_load_si512(codes + i * kInt8Step);
-      // One pointer per row and offsets that all rows share: registers are few.
+      // One pointer per row and offsets that all rows share, because there are few registers.
       const int64_t values = i * kInt8Step;
       const int64_t offsets = values + x[0].width;
       const int64_t scales = 2 * x[0].width + 4 * i;
@@ -385,12 +390,13 @@ HEDDLE_VNNI_INLINE void dot8_row(const quant::PackedRows& weights, int64_t weigh
   }
 }
 
-// The same for 8-bit weights in groups of 16 or 32: a step has four scales, some of them equal.
+// The same for 8-bit weights in groups of 16 or 32: a step of 64 columns has four scales, some of
+// them equal.
 template <int kRows>
 HEDDLE_VNNI_INLINE void dot8_groups_row(const quant::PackedRows& weights, int64_t weight_row,
                                         const float* scales, const Int8Row (&x)[kRows],
                                         __m512 (&totals)[kRows]) {
-  constexpr int64_t kSteps = kFactors / 4;  // steps that one load of factors serves
+  constexpr int64_t kSteps = kFactors / 4;  // steps for which one load of factors suffices
   const int64_t steps = (weights.format.K + kInt8Step - 1) / kInt8Step;
   const bool in_pairs = weights.format.group_size == 32;
   const uint8_t* const codes = weights.row_codes(weight_row);
@@ -441,7 +447,7 @@ enum class Kind : uint8_t {
   kInt8Groups
 };
 
-// Whether codes pass through the table of E2M1, whose numbers are twice as large.
+// Whether codes are converted by the table of E2M1, whose numbers are twice as large.
 constexpr bool has_table(Kind kind) {
   return kind == Kind::kFloat4 || kind == Kind::kFloat4Groups32 || kind == Kind::kFloat4Groups16;
 }
@@ -456,8 +462,8 @@ Kind kind_of(const quant::RowFormat& format) {
   return small_groups ? Kind::kInt8Groups : Kind::kInt8;
 }
 
-// kRows rows of x times kColumns rows of the weight, which are read one after the other, as they
-// lie in memory: several at a time would halve what memory delivers.
+// kRows rows of x times kColumns rows of the weight. Weight rows are read one after the other, in
+// memory order: reading several at a time would halve the bandwidth.
 template <Kind kKind, int kRows, int kColumns>
 HEDDLE_VNNI_TARGET void dot_tile(const Product& p, int64_t row, int64_t column,
                                  const ScaleLayout& layout, const RowScales* scales) {
@@ -494,7 +500,8 @@ HEDDLE_VNNI_TARGET void dot_tile(const Product& p, int64_t row, int64_t column,
   for (int r = 0; r < kRows; ++r) store_sums(p, row + r, column, sums[r]);
 }
 
-// All rows of the block times `kColumns` columns. `scales` is room for those of kColumns rows.
+// All rows of the block times `kColumns` columns. `scales` has room for the scales of kColumns
+// rows.
 template <Kind kKind, int kColumns>
 void dot_rows(const Product& p, const Block& block, int64_t column, const ScaleLayout& layout,
               RowScales* scales) {

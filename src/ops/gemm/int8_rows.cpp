@@ -19,7 +19,8 @@ int64_t int8_row_bytes(int64_t K) {
 #if defined(__x86_64__)
 
 #if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wuninitialized"  // gcc's own intrinsics, its bug 105593
+// False warnings about gcc's own intrinsics, gcc bug 105593.
+#pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
 #include <algorithm>
@@ -54,7 +55,8 @@ __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni"))) void qu
       largest = _mm512_max_ps(largest, _mm512_abs_ps(part[i]));
     }
     const float magnitude = _mm512_reduce_max_ps(largest);
-    // Divided by, never zero; a NaN in x is not a magnitude and must not vanish: see below.
+    // The divisor must not be zero. A NaN in x does not count as a magnitude but must not be lost:
+    // see below.
     const float scale = magnitude > 0 ? magnitude / 127.0f : 1.0f;
     const __m512 inverse = _mm512_set1_ps(1.0f / scale);
     __mmask16 not_numbers = 0;
@@ -65,7 +67,7 @@ __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni"))) void qu
       _mm_store_si128(reinterpret_cast<__m128i*>(values + k + 16 * i),
                       _mm512_cvtsepi32_epi8(rounded));
     }
-    // A step with a NaN or an infinity gives NaN, as a product in floats would.
+    // A step of 64 columns with a NaN or an infinity becomes NaN, as in a product of floats.
     const bool finite = not_numbers == 0 && magnitude <= std::numeric_limits<float>::max();
     const float kept = finite ? scale : std::numeric_limits<float>::quiet_NaN();
     scales[k / kInt8Step] = sixteenths && k / kInt8Step % 2 == 1 ? kept / 16 : kept;
@@ -78,7 +80,7 @@ __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni"))) void qu
     const int32_t sums[2] = {_mm512_reduce_add_epi32(_mm512_zextsi256_si512(low)),
                              _mm512_reduce_add_epi32(_mm512_zextsi256_si512(high))};
     if (format.group_size == 16) {
-      alignas(64) int32_t lanes[16];  // four columns each
+      alignas(64) int32_t lanes[16];  // sums of four columns each
       _mm512_store_si512(lanes, lane_sums);
       for (int64_t i = 0; i < 4 && k + 16 * i < K; ++i) {
         const int32_t* const four = lanes + 4 * i;

@@ -59,7 +59,7 @@ Status linear_cpu(CpuContext& context, const LinearArgs& args) {
     return ok_status();
   }
   for (const quant::PackedWeight::Part& part : args.weight.packed->parts) {
-    Product rows = product;  // rows of the weight, columns of y
+    Product rows = product;  // columns of y, which are rows of the weight
     rows.y += part.first_row;
     if (rows.bias != nullptr) rows.bias += part.first_row;
     rows.N = part.num_rows;
@@ -77,7 +77,7 @@ Status linear_cpu(CpuContext& context, const LinearArgs& args) {
 
 namespace {
 
-// In x's dtype, or float32 where the node asks for it: logits and router scores.
+// The output has x's dtype, or float32 if the node asks for it (logits and router scores).
 Status infer_linear(std::span<const TensorMeta> inputs, const Attrs& attrs,
                     std::vector<TensorMeta>& outputs) {
   const TensorMeta& x = inputs[0];

@@ -54,7 +54,7 @@ HWY_INLINE void load_square(const Weight* from, int64_t stride, int64_t num_rows
   simd::Transpose(d, words);
 }
 
-// The low (first along K) or high half of each word, as float32.
+// The low (first along K) or high half of each word, converted to float32.
 HWY_INLINE hn::Vec<FloatTag> low_float(const Bf16*, Words words) {
   return hn::BitCast(FloatTag(), hn::ShiftLeft<16>(words));
 }
@@ -81,14 +81,15 @@ HWY_INLINE hn::Vec<FloatTag> high_float(const F16*, Words words) {
 
 template <typename Weight>
 struct FloatPanel {
-  static constexpr int kVectors = HWY_TARGET == HWY_AVX2 ? 2 : 4;  // AVX2 has 16 registers only
+  static constexpr int kVectors = HWY_TARGET == HWY_AVX2 ? 2 : 4;  // AVX2 has only 16 registers
   static constexpr int64_t kMaxWidth = kVectors * kLanes;
-  static constexpr int64_t kDepth = 256;  // with 64 columns 64 KB: a part of any second-level cache
+  // with 64 columns 64 KB, which fit into a part of any second-level cache.
+  static constexpr int64_t kDepth = 256;
   static constexpr int64_t kPanelBytes = kDepth * kMaxWidth * 4;
 
   static int64_t lanes() { return kLanes; }
 
-  // Turns of the inner loop of a tile.
+  // Iterations of the inner loop of a tile.
   static int64_t steps(int64_t depth) { return depth; }
 
   static void pack(const Product& p, int64_t column, int64_t num_columns, int64_t k, int64_t depth,
@@ -107,7 +108,8 @@ struct FloatPanel {
         } else {
           load_square(rows + i, p.weight_stride, num_columns - c, bytes_left, words);
         }
-        // Rows beyond the depth may be written (never read): the panel holds whole squares.
+        // Rows beyond the depth may be written but are never read: the panel has room for whole
+        // squares.
         float* to = out + i * width + c;
         HEDDLE_UNROLL
         for (int64_t w = 0; w < kLanes; ++w) {
@@ -180,7 +182,7 @@ struct FloatPanel {
   }
 };
 
-// Quantised weights become floats a slice at a time.
+// A panel of quantised weights, which are dequantised a slice of K at a time.
 struct PackedPanel : FloatPanel<float> {
   static void pack(const Product& p, int64_t column, int64_t num_columns, int64_t k, int64_t depth,
                    int64_t width, void* panel) {
@@ -210,8 +212,9 @@ void panel_block(const Product& product, const Block& block) {
   }
 }
 
-// Measured with weights from memory. With a short K there are few steps to pay for folding the
-// lanes of a dot product, and with AVX2 few registers for its tiles.
+// Fewest rows for a panel, measured with weights from memory. It depends on K, because with a short
+// K reducing the lanes of dot products takes a large share, and on AVX2, which has few registers
+// for tiles of dot products.
 int64_t rows_to_pay(int64_t K) {
   constexpr int64_t kShortK = 192;
   if (HWY_TARGET == HWY_AVX3) return K <= kShortK ? 6 : 16;

@@ -22,20 +22,22 @@ namespace {
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// As panel_product_pays_from, later, for row_dot_bf16 converts nothing.
+// As panel_product_pays_from() for bf16 weights: a larger number, because row_dot_bf16() converts
+// nothing.
 int64_t bf16_panel_pays_from(int64_t K) {
   constexpr int64_t kShortK = 192;
   return K <= kShortK ? 10 : 24;
 }
 
-// A task should run for some microseconds at least: what handing it out and waiting for it costs.
-constexpr int64_t kMinTaskWork = 128 * 1024;       // multiply-adds
-constexpr int64_t kMinTaskWeightBytes = 8 * 1024;  // weight bytes streamed from memory
+// A task should run for at least some microseconds, the time that handing it out and waiting for it
+// cost.
+constexpr int64_t kMinTaskWork = 128 * 1024;       // multiply-adds of a task
+constexpr int64_t kMinTaskWeightBytes = 8 * 1024;  // weight bytes that a task streams from memory
 constexpr int64_t kMaxTaskWeightBytes =
-    256 * 1024;                         // small enough that the last task is never long
-constexpr int64_t kRowDotColumns = 16;  // four tiles
+    256 * 1024;                         // so small that waiting for the last task never takes long
+constexpr int64_t kRowDotColumns = 16;  // columns of y: four tiles
 
-// Rows from which turning weights into a panel of floats pays, against reading them packed.
+// Rows from which converting weights to a panel of floats is faster than reading them packed.
 constexpr int64_t kInt8PanelPaysFrom = 32;
 constexpr int64_t kFp8PanelPaysFrom = 32;
 
@@ -111,7 +113,7 @@ TaskGrid split_product(ProductKernel kernel, const Product& p, int64_t wanted) {
       p.packed != nullptr ? p.packed->format.row_bytes() : bytes_of(p.weight_dtype, p.K), 1);
   const int64_t column_work = std::max<int64_t>(p.T * p.K, 1);
 
-  // Columns: as many blocks as wanted, within the bounds on a block.
+  // Columns: as many blocks as wanted, within the bounds for a block.
   int64_t columns = ceil_div(p.N, std::max<int64_t>(wanted, 1));
   const int64_t fewest =
       std::min(ceil_div(kMinTaskWork, column_work), ceil_div(kMinTaskWeightBytes, column_bytes));
@@ -121,10 +123,10 @@ TaskGrid split_product(ProductKernel kernel, const Product& p, int64_t wanted) {
   TaskGrid grid{.rows = p.T, .columns = columns};
   grid.num_column_blocks = ceil_div(p.N, columns);
 
-  // Rows, where the columns alone do not give everyone work.
+  // Divides the rows, too, if the columns alone do not give every thread work.
   const int64_t row_blocks_wanted = wanted / std::max<int64_t>(grid.num_column_blocks, 1);
   if (row_blocks_wanted > 1) {
-    constexpr int64_t kMinRows = 24;  // four tiles a panel or pass over the weights
+    constexpr int64_t kMinRows = 24;  // four tiles for each panel, or each pass over the weights
     const int64_t row_work = std::max<int64_t>(p.K * std::min(columns, p.N), 1);
     const int64_t rows =
         std::max({ceil_div(p.T, row_blocks_wanted), kMinRows, ceil_div(kMinTaskWork, row_work)});
@@ -143,7 +145,7 @@ std::byte* align_to_line(std::byte* data) {
 
 int64_t rounded_bytes(int64_t rows, int64_t K, DType weight, const ProductOptions& options) {
   if (weight == DType::kPacked) {
-    // A part of the weight may be plain (quant/packed_rows.h).
+    // A part of a quantised weight may be plain (quant/packed_rows.h).
     const int64_t plain = rounded_bytes(rows, K, DType::kBf16, options);
     return std::max(plain, options.instructions.int8 ? rows * int8_row_bytes(K) + 64 : 0);
   }
@@ -153,8 +155,8 @@ int64_t rounded_bytes(int64_t rows, int64_t K, DType weight, const ProductOption
 
 namespace {
 
-// Calls round_row(row, address of the rounded row) for rows [0, rows) on the pool, with addresses
-// `row_bytes` apart, and returns the first.
+// Calls round_row(row, address of the rounded row) for rows [0, rows) on the pool. The addresses
+// are `row_bytes` apart; returns the first.
 template <class Function>
 std::byte* round_rows(device::ThreadPool& pool, int64_t rows, int64_t row_bytes,
                       std::span<std::byte> workspace, const Function& round_row) {
@@ -197,8 +199,8 @@ void prepare_x(device::ThreadPool& pool, Product& p, int64_t rows, const Product
 
 namespace {
 
-// The whole product by oneDNN, rows shared out evenly. False where oneDNN refused a part of it:
-// then our own kernels compute it again.
+// Computes the whole product by oneDNN, with rows divided evenly among tasks. Returns false if
+// oneDNN reported an error for a part of it; then the caller computes it again with another kernel.
 bool multiply_by_dnnl(device::ThreadPool& pool, const Product& product) {
   const int64_t num_tasks = std::min<int64_t>(pool.num_threads(), product.T / (kMinDnnlRows / 2));
   std::atomic<bool> done{true};

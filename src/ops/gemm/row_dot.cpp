@@ -23,12 +23,13 @@ namespace simd = heddle::ops::simd::HWY_NAMESPACE;
 
 using FloatTag = hn::ScalableTag<float>;
 
-// Rows x columns of a tile. Two vectors of sums an element: with 4 columns 24 of AVX-512's 32
-// registers, with 2 columns 12 of AVX2's 16, three rows and a weight in the others.
+// Rows and columns of a tile. An element has two vectors of sums: with 4 columns they occupy 24 of
+// AVX-512's 32 registers, with 2 columns 12 of AVX2's 16. The other registers hold three rows of x
+// and a weight.
 constexpr int kTileRows = HWY_TARGET == HWY_SCALAR ? 1 : 3;
 constexpr int kTileColumns = HWY_TARGET == HWY_AVX3 ? 4 : HWY_TARGET == HWY_AVX2 ? 2 : 1;
 
-// Rows of x that stay in the second-level cache while a block's columns pass over them.
+// Bytes of x rows that stay in the second-level cache while all columns of a block are computed.
 constexpr int64_t kRowBytesInCache = 256 * 1024;
 
 template <int kRows, int kColumns, typename Weight>
@@ -80,7 +81,7 @@ HWY_INLINE hn::Vec<hn::CappedTag<float, 4>> fold_lanes(const hn::Vec<FloatTag> (
 #endif
 }
 
-// The last p.K - k columns of an element, padded with zeros to a whole step.
+// Adds the last p.K - k columns to the sums of an element, padded with zeros to a whole step.
 template <int kRows, int kColumns, typename Weight>
 HWY_INLINE void dot_tail(const float* const (&x)[kRows], const Weight* const (&w)[kColumns],
                          int64_t k, int64_t K,
@@ -104,7 +105,8 @@ HWY_INLINE void dot_tail(const float* const (&x)[kRows], const Weight* const (&w
   dot_step<kRows, kColumns, Weight>(x_rows, w_rows, 0, sums);
 }
 
-// y of one row and kColumns columns from the lanes' sums. Any number of columns adds alike.
+// Computes kColumns elements of one row of y from the sums in lanes. The order of additions does
+// not depend on kColumns.
 template <int kColumns>
 HWY_INLINE void store_sums(const Product& p, int64_t row, int64_t column,
                            const hn::Vec<FloatTag> (&sums)[kColumns]) {
@@ -120,9 +122,9 @@ HWY_INLINE void store_sums(const Product& p, int64_t row, int64_t column,
   }
 }
 
-// One row of x times kColumns rows of the weight, which are read one after the other, as they lie
-// in memory: several at a time would cost a quarter of what memory delivers. With more rows of x,
-// arithmetic is the limit, and tiles that share loads are faster.
+// One row of x times kColumns rows of the weight. Weight rows are read one after the other, in
+// memory order: reading several at a time would cost a quarter of the bandwidth. With more rows of
+// x, arithmetic is the limit, and tiles that share loads are faster.
 template <int kColumns, typename Weight>
 HWY_NOINLINE void stream_tile(const Product& p, int64_t row, int64_t column) {
   const FloatTag d;
@@ -147,9 +149,9 @@ HWY_NOINLINE void stream_tile(const Product& p, int64_t row, int64_t column) {
   store_sums<kColumns>(p, row, column, totals);
 }
 
-// The `pass`-th of `num_passes` tiles that share these columns; its first element is (row, column).
-// Together they prefetch the next columns' weights, each its share, so that memory is never waited
-// for in bursts.
+// Computes tile number `pass` of `num_passes` tiles with the same columns; its first element is
+// (row, column). Each of these tiles prefetches a share of the next columns' weights, so that loads
+// from memory are spread evenly over the computation.
 template <int kRows, int kColumns, typename Weight>
 HWY_NOINLINE void dot_tile(const Product& p, int64_t row, int64_t column, int64_t pass,
                            int64_t num_passes) {
@@ -193,8 +195,8 @@ HWY_NOINLINE void dot_tile(const Product& p, int64_t row, int64_t column, int64_
   }
 }
 
-// All rows [begin, end) of `kColumns` columns: one alone streams, more are tiles of kTileRows rows
-// after a smaller one.
+// All rows [begin, end) of `kColumns` columns. A single row is computed by the streaming kernel,
+// several in tiles of kTileRows rows after a smaller first tile.
 template <int kColumns, typename Weight>
 HWY_INLINE void dot_rows(const Product& p, int64_t begin, int64_t end, int64_t column) {
   if constexpr (kTileRows > 1) {
@@ -256,7 +258,7 @@ void row_dot(const Product& product, const Block& block) {
 void packed_row_dot(const Product& product, const Block& block) {
   HEDDLE_CHECK_LE(product.K, quant::kMaxPackedWidth);
   alignas(64) float rows[quant::kMaxPackedWidth];
-  // As many columns as fit half of a second-level cache, whole tiles of row_dot's where possible.
+  // As many columns as fit into half of a second-level cache, if possible whole tiles of row_dot().
   constexpr int64_t kMaxColumns = 16;
   const int64_t stride = (product.K + 15) / 16 * 16;
   const int64_t fit =

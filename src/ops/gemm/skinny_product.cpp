@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chains of products of few rows with what lies between them: a gate, a sum, a norm.
+// Op chains of products of few rows with the ops between them: a gate, a sum, a norm.
 #include "ops/gemm/skinny_product.h"
 
 #include "ops/op_chain.h"
@@ -18,7 +18,7 @@ std::optional<ElementwiseArgs> gate_args(const ChainedOp& op) {
   return {};
 }
 
-// A norm and the products that read it, in one launch where the norm fits, too, else in two.
+// A norm and the products that read it: one launch if the kernel can include the norm, else two.
 Result<bool> launch_normed(Context& context, std::span<const ChainedOp> chain) {
   auto& cuda = static_cast<CudaContext&>(context);
   const NormedProducts normed(chain);
@@ -90,7 +90,7 @@ std::span<const OpChain> gemm_chains() {
   static constexpr Name kNorm[] = {"rms_norm", "linear", "linear"};
   static constexpr Link kNormLinks[] = {{.from = 0, .to = 1, .shared = true},
                                         {.from = 0, .to = 2, .shared = true}};
-  // A product added to the residual, and the products after its norm.
+  // A product that is added to the residual, the norm of the sum and the products after it.
   static constexpr Name kAdded[] = {"linear", "add_rms_norm", "linear", "linear"};
   static constexpr Link kAddedLinks[] = {{.from = 0, .to = 1, .input = 1},
                                          {.from = 1, .to = 2, .output = 1, .shared = true},

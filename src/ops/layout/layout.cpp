@@ -136,7 +136,7 @@ Status launch_logit_rows(Context& context, const LaunchArgs& args) {
     return invalid_argument(fmt::format("logit_rows: x is {}, y is {}, {} rows wanted",
                                         x.shape.to_string(), y.shape.to_string(), rows.size()));
   }
-  if (rows.empty()) return {};  // to copy_rows() that would be all
+  if (rows.empty()) return {};  // copy_rows() would take an empty list for all rows
   if (context.device == DeviceKind::kCpu) return copy_rows(context, x, rows, y);
   return copy_rows(context, x, {args.forward.batch.logit_rows, rows.size()}, y);
 }

@@ -28,7 +28,7 @@ Status causal_conv1d(Context& context, const CausalConv1dArgs& args) {
   }
   HEDDLE_RETURN_IF_ERROR(contract.status());
   HEDDLE_RETURN_IF_ERROR(check_rows("causal_conv1d", args.forward, T));
-  // check_batch() has checked them.
+  // check_batch() has checked the slots already.
   HEDDLE_DCHECK(check_state_slots(*args.forward, slots, snapshot_slots).ok());
   return HEDDLE_DISPATCH_DEVICE(context, causal_conv1d, resolved);
 }

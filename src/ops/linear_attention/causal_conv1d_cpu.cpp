@@ -14,7 +14,8 @@
 #include "ops/simd/load-inl.h"
 #include "ops/simd/math-inl.h"
 
-// Channels per task: their transposed weights and the inputs fit the first-level cache.
+// Channels that a task computes: their transposed weights and inputs fit into the first-level
+// cache.
 #ifndef HEDDLE_OPS_CAUSAL_CONV1D_CHANNELS_
 #define HEDDLE_OPS_CAUSAL_CONV1D_CHANNELS_
 
@@ -23,24 +24,24 @@ namespace heddle::ops::conv {
 constexpr int64_t kTaskChannels = 256;
 constexpr int64_t kMaxWidth = 8;
 
-// Row `t` of a sequence's inputs, where t = -1 is the last row of the state before the step.
+// The inputs of a sequence. Row t = -1 is the last input before the step, which is in the state.
 struct ConvInputs {
-  const float* x = nullptr;  // first new row
+  const float* x = nullptr;  // input of the first new row
   int64_t stride = 0;
-  const float* state = nullptr;  // [W - 1, C]; null reads as zeros
+  const float* state = nullptr;  // [W - 1, C]; null: the earlier inputs are zeros
   const float* zeros = nullptr;
   int64_t W = 0;
   int64_t C = 0;
   const ForwardContext* forward = nullptr;
   int64_t sequence = 0;
-  int64_t num_chain_rows = 0;  // the rows after them are nodes of a tree
+  int64_t num_chain_rows = 0;  // the rows after these are nodes of a tree
 
-  // The row whose token precedes that of row `t`.
+  // The row whose token precedes the token of row `t`.
   [[nodiscard]] int64_t previous(int64_t t) const {
     return t < num_chain_rows ? t - 1 : forward->parent_row(sequence, t);
   }
 
-  // The `count` rows that end with row `t`, oldest first.
+  // Sets pointers to the `count` inputs that end with row `t`, oldest first.
   void last_rows(int64_t t, int64_t count, const float** rows) const {
     for (int64_t m = count - 1; m >= 0; --m, t = previous(t)) rows[m] = row(t);
   }
@@ -61,8 +62,8 @@ namespace heddle::ops::conv::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace math = heddle::ops::simd::HWY_NAMESPACE;
 
-// Computes `count` channels of one output row. u[m] are the W input rows, w[m] the weights of all
-// channels; `bias` may be null.
+// Computes `count` channels of one output row from the W input rows u[m] and the weights w[m] of
+// all channels; `bias` may be null.
 template <class D>
 HWY_INLINE void convolve_row(D d, const float* const* u, const float (*w)[kTaskChannels],
                              const float* bias, int64_t W, int64_t count, bool silu, float* y) {
@@ -77,7 +78,7 @@ HWY_INLINE void convolve_row(D d, const float* const* u, const float (*w)[kTaskC
   }
 }
 
-// w[m][c] = weight[c, m]: transposed so that channels become SIMD lanes.
+// w[m][c] = weight[c, m]: transposed, so that a SIMD lane has a channel.
 HWY_INLINE void transpose_weight(const float* weight, int64_t stride, int64_t W, int64_t count,
                                  float (*w)[kTaskChannels]) {
   const hn::ScalableTag<float> d;
@@ -107,8 +108,8 @@ HWY_INLINE void transpose_weight(const float* weight, int64_t stride, int64_t W,
   }
 }
 
-// Convolves `count` channels of `num_rows` rows; inputs, weight, bias and y already point at the
-// first channel.
+// Convolves `count` channels of `num_rows` rows; inputs, weight, bias and y must point to the first
+// of these channels.
 void convolve(const ConvInputs& inputs, const float* weight, int64_t weight_stride,
               const float* bias, int64_t count, int64_t num_rows, bool silu, float* y,
               int64_t y_stride) {
@@ -149,7 +150,7 @@ HWY_EXPORT(convolve);
 
 namespace {
 
-// Outputs that are worth a second thread.
+// Fewest outputs for which a second thread is used.
 constexpr int64_t kMinOutputsToShare = 16384;
 
 // Copies the W - 1 inputs that end with row `t` to `to` [W - 1, C].
@@ -192,7 +193,7 @@ void run_channels(const CausalConv1dArgs& args, int64_t b, int64_t first, int64_
     copy_window(inputs, t, count,
                 args.state.conv.row<float>(slot + 1 + t - num_chain_rows) + first);
   }
-  // Done last, oldest row first, because the window moves within its slot.
+  // The working slot is written last, oldest row first, because the window moves within the slot.
   copy_window(inputs, num_chain_rows - 1, count, state);
 }
 

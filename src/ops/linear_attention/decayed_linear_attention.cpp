@@ -57,7 +57,7 @@ Status decayed_linear_attention(Context& context, const DecayedLinearAttentionAr
                                      Dk.value(), kMaxCudaDecayedKeyDim));
   }
   HEDDLE_RETURN_IF_ERROR(check_rows("decayed_linear_attention", args.forward, T));
-  // check_batch() has checked them.
+  // check_batch() has checked the slots already.
   HEDDLE_DCHECK(check_state_slots(*args.forward, slots, snapshot_slots).ok());
   const int64_t needed = decayed_linear_attention_workspace_bytes(
       context, {.max_tokens = T, .key_dim = args.key_dim, .value_dim = args.value_dim});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cuts the heads of a batch into tasks; the arithmetic is in decayed_head-inl.h.
+// Divides the heads of a batch into tasks; the arithmetic is in decayed_head-inl.h.
 #include <algorithm>
 #include <cstdint>
 
@@ -29,8 +29,9 @@ HWY_EXPORT(chunked);
 namespace {
 
 struct Workspace {
-  float* core = nullptr;  // scratch of worker 0; those of the others follow, `core_floats` apart
-  float* dt = nullptr;    // [max_tokens] of worker 0, padded to whole vectors
+  // Scratch of worker 0; the other workers' scratch follows, `core_floats` apart.
+  float* core = nullptr;
+  float* dt = nullptr;  // [max_tokens] time steps of worker 0, padded to whole vectors
   int64_t core_floats = 0;
   int64_t dt_floats = 0;
 };
@@ -54,7 +55,8 @@ class Heads {
         {.max_tokens = args.vkq.shape[0], .key_dim = args.key_dim, .value_dim = args.value_dim});
   }
 
-  // A task is a value head of a sequence, or a slab of its rows while that leaves workers idle.
+  // A task is a value head of a sequence, or a slab of its rows if there would be idle workers
+  // otherwise.
   void run() {
     const int64_t num_heads = forward_.num_sequences() * Nv_;
     const int64_t num_slabs = num_delta_panels(args_.value_dim);
@@ -70,11 +72,12 @@ class Heads {
   }
 
  private:
-  // Value rows [first, first + rows) of head `h` of sequence `b`.
+  // Computes value rows [first, first + rows) of head `h` of sequence `b`.
   void run_rows(int64_t b, int64_t h, int64_t first, int64_t rows, int worker) {
     const int64_t start = forward_.query_start[static_cast<size_t>(b)];
     const int64_t num_tokens = forward_.num_rows(b);
-    const int64_t num_chain = forward_.num_chain_rows(b);  // the others are nodes of a tree
+    // The rows after these are nodes of a tree.
+    const int64_t num_chain = forward_.num_chain_rows(b);
     const int64_t slot = forward_.state_slots[static_cast<size_t>(b)];
     const int64_t Dk = args_.key_dim;
     const int64_t key_head = h * args_.num_key_heads / Nv_;
@@ -107,7 +110,7 @@ class Heads {
       run_recurrent(head, snapshots, scratch);
     }
     for (int64_t t = num_chain; t < num_tokens; ++t) {
-      // A node starts from its parent's final state.
+      // A node starts from the state after its parent.
       const int64_t parent = forward_.parent_row(b, t) - (num_chain - 1);
       DecayedHead node = tokens_of(head, t, t + 1);
       node.state = state_rows(slot + 1 + t - num_chain, h, first);

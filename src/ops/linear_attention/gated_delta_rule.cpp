@@ -56,7 +56,7 @@ Status gated_delta_rule(Context& context, const GatedDeltaRuleArgs& args) {
                                      kMaxCudaKeyDim));
   }
   HEDDLE_RETURN_IF_ERROR(check_rows("gated_delta_rule", args.forward, T));
-  // check_batch() has checked them.
+  // check_batch() has checked the slots already.
   HEDDLE_DCHECK(check_state_slots(*args.forward, slots, snapshot_slots).ok());
   const int64_t needed = gated_delta_rule_workspace_bytes(context, {.max_tokens = T,
                                                                     .num_value_heads = Nv,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cuts the heads of a batch into tasks; the arithmetic is in delta_rule_core.h.
+// Divides the heads of a batch into tasks; the arithmetic is in delta_rule_core.h.
 #include <algorithm>
 #include <cstdint>
 
@@ -13,8 +13,9 @@ namespace heddle::ops {
 namespace {
 
 struct DeltaWorkspace {
-  float* core = nullptr;   // scratch of worker 0; those of the others follow, `core_floats` apart
-  float* gates = nullptr;  // [2, max_tokens] of worker 0
+  // Scratch of worker 0; the other workers' scratch follows, `core_floats` apart.
+  float* core = nullptr;
+  float* gates = nullptr;  // [2, max_tokens]: log decays and beta of worker 0
   int64_t core_floats = 0;
 };
 
@@ -45,8 +46,8 @@ class GatedDeltaRule {
                           .channel_decay = channel_decay_});
   }
 
-  // A task is a value head of a sequence, or a slab of its rows while that leaves workers idle:
-  // queries, keys and gates are prepared once per task.
+  // A task is a value head of a sequence, or a slab of its rows if there would be idle workers
+  // otherwise. Queries, keys and gates are prepared once per task.
   void run() {
     const int64_t num_heads = forward_.num_sequences() * Nv_;
     const int64_t num_slabs = (args_.value_dim + kDeltaSlabRows - 1) / kDeltaSlabRows;
@@ -62,11 +63,12 @@ class GatedDeltaRule {
   }
 
  private:
-  // Value rows [first, first + rows) of head `h` of sequence `b`.
+  // Computes value rows [first, first + rows) of head `h` of sequence `b`.
   void run_rows(int64_t b, int64_t h, int64_t first, int64_t rows, int worker) {
     const int64_t start = forward_.query_start[static_cast<size_t>(b)];
     const int64_t num_tokens = forward_.num_rows(b);
-    const int64_t num_chain = forward_.num_chain_rows(b);  // the others are nodes of a tree
+    // The rows after these are nodes of a tree.
+    const int64_t num_chain = forward_.num_chain_rows(b);
     const int64_t Dk = args_.key_dim;
     const int64_t key_width = args_.num_key_heads * Dk;
     const int64_t key_head = h * args_.num_key_heads / Nv_;
@@ -117,7 +119,7 @@ class GatedDeltaRule {
       run_recurrent(head, snapshots, scratch);
     }
     for (int64_t t = num_chain; t < num_tokens; ++t) {
-      // A node starts from its parent's final state.
+      // A node starts from the state after its parent.
       const int64_t slot = forward_.state_slots[static_cast<size_t>(b)];
       const int64_t parent = forward_.parent_row(b, t) - (num_chain - 1);
       DeltaRuleHead node = tokens_of(head, t, t + 1);

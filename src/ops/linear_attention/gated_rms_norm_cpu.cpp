@@ -20,7 +20,7 @@ namespace heddle::ops::gated_norm::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace math = heddle::ops::simd::HWY_NAMESPACE;
 
-// y = x * open(z), which may be either of the two, for `count` channels.
+// y = x * open(z) for `count` channels; y may be x or z.
 template <class Open>
 HWY_INLINE void gate_row(const float* x, const float* z, int64_t count, const Open& open,
                          float* y) {
@@ -89,7 +89,7 @@ void normalise_row(const GatedRmsNormArgs& args, int64_t t) {
 
 Status gated_rms_norm_cpu(CpuContext& context, const GatedRmsNormArgs& args) {
   const int64_t width = args.x.shape[1];
-  constexpr int64_t kCostOfSilu = 4;  // passes over memory
+  constexpr int64_t kCostOfSilu = 4;  // in passes over memory
   for_row_ranges(context.pool, args.x.shape[0], width * kCostOfSilu,
                  [&](int64_t begin, int64_t end) {
                    for (int64_t t = begin; t < end; ++t) gated_norm::normalise_row(args, t);

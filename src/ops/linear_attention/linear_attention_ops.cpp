@@ -15,7 +15,7 @@ namespace heddle::ops {
 
 namespace {
 
-// The state of the layer a node names.
+// The state tensors of the layer that the node's attribute names.
 Result<StateLayer> state_layer(const char* op, const LaunchArgs& args) {
   const auto layer = static_cast<size_t>(args.attrs.integer("layer"));
   if (layer >= args.forward.state_layers.size()) {
@@ -25,7 +25,7 @@ Result<StateLayer> state_layer(const char* op, const LaunchArgs& args) {
   return args.forward.state_layers[layer];
 }
 
-// The pool of its snapshots; empty if snapshots share the state slots.
+// The pool for the layer's snapshots; empty if snapshots are stored in the state slots.
 Result<SnapshotLayer> snapshot_layer(const char* op, const LaunchArgs& args) {
   if (args.forward.snapshot_layers.empty()) return SnapshotLayer();
   const auto layer = static_cast<size_t>(args.attrs.integer("layer"));
@@ -147,8 +147,8 @@ Status launch_gated_delta_rule(Context& context, const LaunchArgs& args) {
   return gated_delta_rule(context, rule);
 }
 
-// vkq [T, Nv * Dv + 2 * Nk * Dk]; of five inputs a [T, Nv], decay, dt_bias and skip follow, of two
-// the decay alone, [Nv] each.
+// Checks vkq [T, Nv * Dv + 2 * Nk * Dk] and the inputs after it. With five inputs these are a [T,
+// Nv], decay, dt_bias and skip, with two only decay; the last three are [Nv] each.
 Status infer_decayed_linear_attention(std::span<const TensorMeta> inputs, const Attrs& attrs,
                                       std::vector<TensorMeta>& outputs) {
   const bool has_steps = inputs.size() > 2;

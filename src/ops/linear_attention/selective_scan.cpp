@@ -27,7 +27,7 @@ Status selective_scan(Context& context, const SelectiveScanArgs& args) {
                    static_cast<double>(N.value()), "lie between 1 and 64");
   HEDDLE_RETURN_IF_ERROR(contract.status());
   HEDDLE_RETURN_IF_ERROR(check_rows("selective_scan", args.forward, T));
-  // check_batch() has checked them.
+  // check_batch() has checked the slots already.
   HEDDLE_DCHECK(check_state_slots(*args.forward, slots, snapshot_slots).ok());
   return HEDDLE_DISPATCH_DEVICE(context, selective_scan, resolved);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A lane has a channel, and its state in N vectors.
+// A SIMD lane computes a channel, with the channel's state in N vectors.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -19,10 +19,11 @@
 
 namespace heddle::ops::scan {
 
-constexpr int64_t kMostLanes = 16;  // channels of a block, whatever the instructions
+constexpr int64_t kMostLanes = 16;  // channels of a block, for every instruction set
 constexpr int64_t kStateFloats = kMaxScanStates * kMostLanes;
 
-// Channels [first, first + count) of some tokens; the pointers stand at the first channel.
+// Channels [first, first + count) for some tokens; the pointers point to the first of these
+// channels.
 struct ScanBlock {
   const float* x = nullptr;
   const float* dt = nullptr;
@@ -31,7 +32,7 @@ struct ScanBlock {
   const float* z = nullptr;
   float* y = nullptr;
   int64_t x_stride = 0, dt_stride = 0, b_stride = 0, c_stride = 0, z_stride = 0, y_stride = 0;
-  const float* decay = nullptr;  // [N, kMostLanes], as the state: zeros beyond `count`
+  const float* decay = nullptr;  // [N, kMostLanes], in the layout of `state`: zeros beyond `count`
   const float* dt_bias = nullptr;
   const float* skip = nullptr;
   float* state = nullptr;  // [N, kMostLanes]
@@ -49,7 +50,7 @@ namespace heddle::ops::scan::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace math = heddle::ops::simd::HWY_NAMESPACE;
 
-// The first `left` lanes of `from`; the others are zero.
+// Loads the first `left` lanes of `from`; the others are zero.
 template <class D>
 HWY_INLINE hn::Vec<D> load_lanes(D d, const float* from, int64_t left) {
   if (left >= static_cast<int64_t>(hn::Lanes(d))) return hn::LoadU(d, from);
@@ -66,7 +67,7 @@ HWY_INLINE void store_lanes(D d, hn::Vec<D> value, int64_t left, float* to) {
   std::copy_n(padded.begin(), left, to);
 }
 
-// Tokens [begin, end). Lanes do not meet, and a channel's sum runs over ascending n.
+// Computes tokens [begin, end). Lanes are independent, and a channel's sum runs over ascending n.
 void scan_tokens(const ScanBlock& block, int64_t begin, int64_t end) {
   const hn::CappedTag<float, static_cast<size_t>(kMostLanes)> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -110,10 +111,10 @@ HWY_EXPORT(scan_tokens);
 
 namespace {
 
-// Numbers of state worth a second thread.
+// Fewest state numbers for which a second thread is used.
 constexpr int64_t kMinStatesToShare = 4096;
 
-// Rows [count, N] to columns [N, kMostLanes], and back.
+// Transposes rows [count, N] to columns [N, kMostLanes]; to_rows() does the reverse.
 void to_columns(const float* rows, int64_t count, int64_t N, float* columns) {
   for (int64_t lane = 0; lane < count; ++lane) {
     for (int64_t n = 0; n < N; ++n) columns[n * kMostLanes + lane] = rows[lane * N + n];
@@ -131,7 +132,7 @@ void run_block(const SelectiveScanArgs& args, int64_t b, int64_t first, int64_t 
   const int64_t N = args.b.shape[1];
   const int64_t start = forward.query_start[static_cast<size_t>(b)];
   const int64_t num_rows = forward.num_rows(b);
-  const int64_t num_chain = forward.num_chain_rows(b);  // the others are nodes of a tree
+  const int64_t num_chain = forward.num_chain_rows(b);  // the rows after these are nodes of a tree
   const int64_t slot = forward.state_slots[static_cast<size_t>(b)];
   std::array<float, static_cast<size_t>(kStateFloats)> decay{}, state{}, rows{};
   const auto state_rows = [&](int64_t of_slot) {
@@ -170,7 +171,7 @@ void run_block(const SelectiveScanArgs& args, int64_t b, int64_t first, int64_t 
   HWY_DYNAMIC_DISPATCH(scan_tokens)(block, done, num_chain);
   to_rows(state.data(), count, N, state_rows(slot));
   for (int64_t t = num_chain; t < num_rows; ++t) {
-    // A node starts from its parent's final state.
+    // A node starts from the state after its parent.
     const int64_t parent = forward.parent_row(b, t) - (num_chain - 1);
     to_columns(state_rows(slot + parent), count, N, state.data());
     HWY_DYNAMIC_DISPATCH(scan_tokens)(block, t, t + 1);

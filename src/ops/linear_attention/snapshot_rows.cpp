@@ -20,7 +20,8 @@ namespace heddle::ops::snapshot_kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace simd = heddle::ops::simd::HWY_NAMESPACE;
 
-// Calls `visit(d, i)` for vectors of a row from its number `i` on, of single numbers at its end.
+// Calls `visit(d, i)` for vectors of a row from number `i` on, and for single numbers at the row's
+// end.
 template <class Visit>
 HWY_INLINE void for_each_vector(int64_t width, const Visit& visit) {
   const hn::ScalableTag<float> d;
@@ -42,10 +43,10 @@ void from_bf16(const Bf16* from, int64_t count, float* to) {
                              HWY_ATTR { hn::StoreU(simd::LoadFloats(d, from + i), d, to + i); });
 }
 
-// Returns the row's scale.
+// Quantises a row to i8 and returns the row's scale.
 float to_int8(const float* from, int64_t width, int8_t* to) {
   float largest = 0;
-  float poison = 0;  // NaN as soon as one number is not finite
+  float poison = 0;  // becomes NaN if any number is not finite
   const hn::ScalableTag<float> wide;
   auto largest_lanes = hn::Zero(wide);
   auto poison_lanes = hn::Zero(wide);
@@ -66,7 +67,8 @@ float to_int8(const float* from, int64_t width, int8_t* to) {
     poison += from[i] * 0.0f;
   }
   if (poison != poison) {
-    std::memset(to, 1, static_cast<size_t>(width));  // NaN times any number
+    // Any nonzero code: times the scale NaN it gives NaN.
+    std::memset(to, 1, static_cast<size_t>(width));
     return std::numeric_limits<float>::quiet_NaN();
   }
   const float scale = largest / 127.0f;

@@ -20,7 +20,7 @@ bool moves_snapshots(StateMove move) {
   return move == StateMove::kSave || move == StateMove::kRestore;
 }
 
-// One slot of a view.
+// The dimensions of one slot of a view.
 std::span<const int64_t> slot_dims(const MutableTensorView& view) {
   return view.shape.dims().subspan(1);
 }
@@ -36,7 +36,7 @@ Status check_working(const char* op, int64_t index, const StatePartView& part) {
       op, index, working.shape.to_string(), to_string(working.dtype)));
 }
 
-// The format of a part's snapshots, and that they have the part's shape.
+// Checks the dtype of a part's snapshots, and that they have the part's shape.
 Status check_snapshots(const char* op, int64_t index, const StatePartView& part) {
   const MutableTensorView& snapshots = part.snapshots;
   if (snapshots.shape.rank() == 0) {
@@ -80,7 +80,7 @@ Status move_states(Context& context, const StateMoveArgs& args) {
   HEDDLE_RETURN_IF_ERROR(check_mirrored(op, "parts", context, args.parts));
   HEDDLE_RETURN_IF_ERROR(check_mirrored(op, "slots", context, args.slots));
   if (args.parts.host.empty()) return invalid_argument(fmt::format("{}: there are no parts", op));
-  // Slots that every part has.
+  // Number of slots that all parts have.
   int64_t working = std::numeric_limits<int64_t>::max(), snapshots = working;
   for (int64_t i = 0; i < args.parts.size(); ++i) {
     const StatePartView& part = args.parts.host[static_cast<size_t>(i)];
@@ -106,7 +106,7 @@ Status move_states(Context& context, const StateMoveArgs& args) {
 
 namespace {
 
-// The rows of one task: `count` rows of a slot of a part, from `first` on.
+// The rows that one task processes: `count` rows of a slot of a part, from row `first` on.
 struct PartRows {
   const StatePartView& part;
   int64_t first = 0;
@@ -129,7 +129,8 @@ struct PartRows {
   }
 };
 
-// A part's slot is cut along its first dimension: a task for each value head, or for each row.
+// A slot of a part is divided along its first dimension: a task for each value head, or for each
+// row.
 int64_t num_tasks(const StatePartView& part) {
   return part.working.shape.rank() > 2 ? part.working.shape[1] : 1;
 }

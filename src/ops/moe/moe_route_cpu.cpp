@@ -20,7 +20,7 @@ namespace heddle::ops::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace math = heddle::ops::simd::HWY_NAMESPACE;
 
-// Keeps the A best scores, best first; equal scores stay in the order of their arrival.
+// Keeps the A best scores, best first; equal scores stay in the order in which they were added.
 class BestExperts {
  public:
   explicit BestExperts(int64_t A) : capacity_(A) {}
@@ -49,7 +49,7 @@ class BestExperts {
   int32_t ids_[kMaxExpertsPerToken];
 };
 
-// Sum over i < count of exp(logits[i] - shift), in vectors of partial sums.
+// Sum over i < count of exp(logits[i] - shift), added in vectors of partial sums.
 float sum_of_exp(const float* logits, int64_t count, float shift) {
   const hn::ScalableTag<float> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -63,7 +63,7 @@ float sum_of_exp(const float* logits, int64_t count, float shift) {
     HWY_ALIGN float tail[HWY_MAX_BYTES / sizeof(float)];
     std::fill_n(tail, lanes, -std::numeric_limits<float>::infinity());
     std::copy_n(logits + i, count - i, tail);
-    // For shift = -inf, -inf - shift is NaN, and so is the sum.
+    // If shift is -infinity, -infinity - shift is NaN, and so is the sum.
     sum = hn::Add(sum, math::Exp(d, hn::Sub(hn::Load(d, tail), offset)));
   }
   return hn::GetLane(hn::SumOfLanes(d, sum));
@@ -78,7 +78,7 @@ void route_token(const float* logits, int64_t E, int64_t A, bool renormalize, in
   for (int64_t e = 0; e < A; ++e) {
     best.insert(static_cast<int32_t>(e), std::isnan(logits[e]) ? kLowest : logits[e]);
   }
-  // Skips whole vectors without a better score (NaN compares false).
+  // Skips whole vectors that have no better score (NaN compares false).
   int64_t e = A;
   while (e < E) {
     if (e + lanes <= E &&
@@ -121,7 +121,7 @@ float near_weight(const float* logits, int64_t E, const int32_t* chosen, int64_t
   return 1 / sum;
 }
 
-// Computes every expert's score; `scores` has room for whole vectors.
+// Computes the score of every expert; `scores` must have room for whole vectors.
 void score_experts(const float* logits, int64_t E, RouterScore score, float* scores) {
   const hn::ScalableTag<float> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -148,8 +148,8 @@ void score_experts(const float* logits, int64_t E, RouterScore score, float* sco
   }
 }
 
-// Marks the groups that are kept: those with the largest sums of their `group_terms` best ranks;
-// equal sums prefer the lower index.
+// Marks the groups that are kept: those with the largest sums of their `group_terms` best ranks.
+// Among equal sums the lower index is kept.
 void keep_groups(const float* ranks, int64_t E, const RouterScoring& scoring, bool* kept) {
   constexpr float kLowest = -std::numeric_limits<float>::infinity();
   const int64_t G = scoring.num_groups;

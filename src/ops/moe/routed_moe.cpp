@@ -33,7 +33,7 @@ int64_t routed_moe_workspace_bytes(const Context& context, int64_t max_T,
 
 namespace {
 
-// Whether the few tokens' kernels take the call (few_experts.h).
+// Whether the kernels for few tokens (few_experts.h) support the call.
 bool are_few(const Context& context, const RoutedMoeArgs& args) {
   return context.device == DeviceKind::kCuda &&
          few_experts_add(static_cast<const CudaContext&>(context), args, args.x.shape[0]);
@@ -136,7 +136,7 @@ Status routed_moe(Context& context, const RoutedMoeArgs& args) {
 
 namespace {
 
-// Reads a node's attributes; most nodes have none.
+// Reads the activation from a node's attributes; most nodes have none of them.
 ExpertActivation activation_of(const Attrs& attrs) {
   if (attrs.find("geglu").value_or(0) != 0) return {.form = ExpertForm::kGeglu};
   if (attrs.find("squared_relu").value_or(0) != 0) return {.form = ExpertForm::kSquaredRelu};
@@ -290,8 +290,8 @@ Status launch_scored_moe(Context& context, const LaunchArgs& args) {
   return routed_moe(context, scored_args_of(args));
 }
 
-// routed, then the shared expert's silu_mul and linear, its gate's sigmoid_mul if it has one, and
-// the sum. None if that has no form of its own.
+// The arguments for a chain of routed experts, then silu_mul and linear of the shared expert, the
+// sigmoid_mul of its gate if it has one, and the sum. nullopt if no kernel computes this together.
 std::optional<RoutedMoeArgs> args_with_shared(const Context& context,
                                               std::span<const ChainedOp> chain) {
   const bool scored = chain[0].op->name != "routed_moe";
@@ -317,7 +317,7 @@ Result<bool> launch_with_shared(Context& context, std::span<const ChainedOp> cha
   return true;
 }
 
-// The same, then the sum with the residual, its norm and the products that read it.
+// The same chain, followed by the sum with the residual, its norm and the products that read it.
 Result<bool> launch_before_products(Context& context, std::span<const ChainedOp> chain) {
   size_t num_experts = 0;
   while (chain[num_experts].op->name != "add_rms_norm") ++num_experts;

@@ -41,7 +41,7 @@ void gate_row(float* gate, const float* up, int64_t count) {
   }
 }
 
-// gate[i] = activate(gate[i], up[i]), the tail through the same vectors.
+// gate[i] = activate(gate[i], up[i]); the end of the row is computed in the same vectors.
 template <typename Activate>
 HWY_INLINE void activate_row(float* gate, const float* up, int64_t count,
                              const Activate& activate) {
@@ -60,8 +60,8 @@ HWY_INLINE void activate_row(float* gate, const float* up, int64_t count,
   std::copy_n(tail_gate, count - i, gate + i);
 }
 
-// gate[i] = (up + 1) * gate * sigmoid(alpha * gate) of the bounded gate[i] and up[i]. Min and Max
-// may lose a NaN, which is put back.
+// gate[i] = (up' + 1) * gate' * sigmoid(alpha * gate') with gate' and up' the limited gate[i] and
+// up[i]. Min and Max may lose a NaN, which is restored.
 void clamped_gate_row(float* gate, const float* up, int64_t count, float limit, float alpha) {
   const hn::ScalableTag<float> d;
   const auto high = hn::Set(d, limit);
@@ -74,7 +74,7 @@ void clamped_gate_row(float* gate, const float* up, int64_t count, float limit, 
   });
 }
 
-// gate[i] = min(silu(gate[i]), limit) * up[i], that bounded too.
+// gate[i] = min(silu(gate[i]), limit) * up', with up' the limited up[i].
 void bounded_gate_row(float* gate, const float* up, int64_t count, float limit) {
   const hn::ScalableTag<float> d;
   const auto high = hn::Set(d, limit);
@@ -100,8 +100,8 @@ void squared_relu_row(float* row, int64_t count) {
   });
 }
 
-// y = sum over a of weights[a] * rows[slot_row[a]], in the order of a. Vectors and tail round
-// alike: a product, then a sum, for every term.
+// y = sum over a of weights[a] * rows[slot_row[a]], in the order of a. Vectors and the end of the
+// row are rounded alike: a product, then a sum, for every term.
 void combine_row(const float* rows, int64_t width, const int32_t* slot_row, const float* weights,
                  int64_t A, float* y) {
   const hn::ScalableTag<float> d;
@@ -160,7 +160,7 @@ HWY_EXPORT(write_terms);
 
 namespace {
 
-// gate [I] = f(gate, up), where up follows it, or f(gate).
+// gate [I] = f(gate, up), with up stored after gate, or f(gate).
 void activate(const ExpertActivation& activation, float* gate, int64_t I) {
   switch (activation.form) {
     case ExpertForm::kBoundedSwiglu:
@@ -176,11 +176,11 @@ void activate(const ExpertActivation& activation, float* gate, int64_t I) {
   }
 }
 
-// Tokens of a pass: enough rows for every expert to run at full speed, few enough that the rows of
-// the second product (A * H floats a token) stay within tens of megabytes.
+// Most tokens of a pass: enough rows for every expert to run at full speed, and so few that the
+// rows of the second product (A * H floats a token) stay within tens of megabytes.
 constexpr int64_t kTokensAtOnce = 1024;
 
-// Offsets of the scratch of a pass.
+// Offsets of the arrays in the scratch memory of a pass.
 struct Layout {
   int64_t experts, weights, row_offsets, row_token, slot_row, gate_up, down, group_tasks, rounded;
   int64_t total;
@@ -204,7 +204,7 @@ struct Layout {
     group_tasks = place(group_task_bytes(shape.E));
     rounded = place(std::max(rounded_bytes(T, shape.H, shape.weight, options),
                              rounded_bytes(R, shape.I, shape.weight, options)));
-    total = offset + 64;  // alignment of the start
+    total = offset + 64;  // room to align the start
   }
 };
 

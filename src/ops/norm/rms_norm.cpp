@@ -89,7 +89,8 @@ RmsNormArgs add_rms_norm_args(const LaunchArgs& args) {
 
 namespace {
 
-// The rows whose logits are wanted, where that is all of them: the norm writes them.
+// A norm followed by logit_rows: if the logits of all rows are wanted, the norm writes them
+// directly.
 Result<bool> launch_wanted_rows(Context& context, std::span<const ChainedOp> chain) {
   const LaunchArgs& norm_args = chain[0].args;
   const bool adds = chain[0].op->name == "add_rms_norm";

@@ -42,7 +42,7 @@ void RotateHead(const float* x, const float* HWY_RESTRICT cosines, const float* 
   }
 }
 
-// Pairs of neighbours, rotated in place in the same way.
+// Rotates pairs of neighbouring channels; y may be x here, too.
 void RotatePairs(const float* x, const float* HWY_RESTRICT cosines, const float* HWY_RESTRICT sines,
                  int64_t half, float* y) {
   for (int64_t i = 0; i < half; ++i) {

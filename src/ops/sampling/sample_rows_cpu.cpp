@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The passes that kernels make over a row, made by one thread of the pool.
+// The passes of sample_rows on the CPU, executed by one thread of the pool for each row.
 #include <algorithm>
 #include <limits>
 
@@ -12,7 +12,8 @@ namespace heddle::ops {
 
 namespace {
 
-// Plays the threads of a team in turn: a phase ends when the last of them is done.
+// A team of one thread, which executes the parts of all threads in turn: a phase ends when the last
+// part is done.
 class SerialTeam : public sampling_steps::HostTeam<SerialTeam> {
  public:
   [[nodiscard]] static int size() { return 64; }

@@ -19,8 +19,8 @@ namespace heddle::ops::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Multiply-adds of 12 independent vectors, enough to hide the latency of two units. Returns the
-// flops done.
+// Multiply-adds on 12 independent vectors, enough to hide the latency of two units. Returns the
+// number of flops executed.
 double multiply_add_loop(int64_t rounds, float* sink) {
   constexpr int kChains = 12;
   const hn::ScalableTag<float> d;
@@ -57,10 +57,10 @@ std::string_view simd_target_name() { return HWY_DYNAMIC_DISPATCH(CompiledTarget
 
 namespace {
 
-// The best of several short runs: interruptions only make a run slower.
+// The best rate of several short runs: interruptions only make a run slower.
 template <class Loop>
 double best_gflops(const Loop& loop) {
-  constexpr int64_t kRounds = 1000;  // some 3 to 10 microseconds
+  constexpr int64_t kRounds = 1000;  // a run takes some 3 to 10 microseconds
   double best = 0;
   for (int run = 0; run < 12; ++run) {
     const auto start = std::chrono::steady_clock::now();
