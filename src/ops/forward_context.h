@@ -48,7 +48,7 @@ struct KvLayer {
 // reserved: it belongs to no sequence.
 struct StateLayer {
   MutableTensorView conv;       // [slots, W - 1, C] f32: the last raw inputs, oldest first
-  MutableTensorView recurrent;  // [slots, Nv, Dv, Dk] f32
+  MutableTensorView recurrent;  // state matrices [slots, Nv, Dv, Dk] f32
 };
 
 // Names a tensor of StateLayer.
@@ -56,7 +56,7 @@ enum class StateTensor : uint8_t { kConv, kRecurrent };
 
 // The pool that the snapshots of one layer are written to.
 struct SnapshotLayer {
-  MutableTensorView conv;  // [slots, W - 1, C] f32
+  MutableTensorView conv;  // convolution windows [slots, W - 1, C] f32
   MutableTensorView
       recurrent;  // [slots, Nv, Dv, Dk] f32, bf16 or i8 (linear_attention/snapshot_rows.h)
   // i8 snapshots: [slots, Nv, Dv] f32, one for each row of Dk; else empty

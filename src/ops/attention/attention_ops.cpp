@@ -208,7 +208,7 @@ Status launch_latent_attention(Context& context, const LaunchArgs& args) {
 struct LatentShape {
   int64_t num_heads = 0;
   int64_t key_dim = 0;    // Dn: channels of a key that come from the latent row
-  int64_t value_dim = 0;  // Dv
+  int64_t value_dim = 0;  // Dv, channels of a value head
   int64_t latent_dim = 0;
 };
 

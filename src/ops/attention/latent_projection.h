@@ -21,7 +21,7 @@ struct LatentProjectionArgs {
   TensorView x;         // absorb: q [T, N * (Dn + Dr)]; expand: o [T, N * C]; activations(context)
   TensorView weight;    // [N * (Dn + Dv), C] f32, bf16 or f16; used without a copy
   MutableTensorView y;  // absorb: [T, N * (C + Dr)]; expand: [T, N * Dv]; as x; must not overlap x
-  int64_t num_heads = 0;  // N
+  int64_t num_heads = 0;  // N, number of query heads
   int64_t key_dim = 0;    // Dn: the channels of a key head that come from the latent row
 };
 

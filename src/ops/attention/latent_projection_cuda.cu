@@ -21,7 +21,7 @@ struct Params {
   int64_t x_stride, weight_stride, y_stride;
   int64_t T, C;
   int64_t head_rows;     // rows of the weight for each head: Dn + Dv
-  int64_t key_dim;       // Dn
+  int64_t key_dim;       // Dn, key channels that come from the latent row
   int64_t x_dim, y_dim;  // channels of a head of x and of y
   int64_t row_tiles;
   bool aligned;

@@ -41,14 +41,16 @@
 namespace heddle::ops {
 
 struct PagedAttentionArgs {
-  TensorView q;  // [T, Nq * D] activations(context)
-  TensorView k;  // [T, Nkv * D] as q; k and v without memory: their rows are in the pages already
+  TensorView q;  // queries [T, Nq * D], of a dtype in activations(context)
+  // Keys [T, Nkv * D] as q; k and v without memory: their rows are in the pages already.
+  TensorView k;
   // [T, Nkv * Dv] as q; without memory while k has some: values are the first Dv channels of k.
   TensorView v;
-  MutableTensorView y;  // [T, Nq * Dv] as q; may be q itself where Dv = D, on CUDA up to 512
+  // Outputs [T, Nq * Dv] as q; may be q itself where Dv = D, on CUDA up to 512.
+  MutableTensorView y;
   int64_t num_kv_heads = 0;
-  int64_t head_dim = 0;   // D
-  int64_t value_dim = 0;  // Dv; 0: the same as D
+  int64_t head_dim = 0;   // D, channels of a query or key head
+  int64_t value_dim = 0;  // Dv, channels of a value head; 0: D
   float scale = 0;
   int64_t window = 0;  // number of tokens that a row attends to, itself included; 0: all
   TensorView sinks;    // [Nq] f32; no memory: the layer has no sinks

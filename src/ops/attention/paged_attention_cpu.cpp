@@ -46,7 +46,7 @@ struct Workspace {
   int64_t* units_before = nullptr;  // [B + 1]: number of units of the sequences before b
   // Scratch of worker 0; the scratch of the other workers follows, `worker_floats` apart.
   AttentionScratch worker;
-  SplitTask* tasks = nullptr;  // [num_split_tasks]
+  SplitTask* tasks = nullptr;  // [num_split_tasks], segments that are computed separately
   // State of split task 0; the other tasks' states follow, `state_floats` apart.
   AttentionState part;
   // State of split unit 0; the other units' states follow, `state_floats` apart.

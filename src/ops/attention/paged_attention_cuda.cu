@@ -97,9 +97,9 @@ __global__ void __launch_bounds__(kThreads) append_kernel(const __grid_constant_
   wait_for_inputs();
   const int64_t row = blockIdx.x;
   const int64_t b = p.batch.row_sequences[row];
-  if (b < 0 || p.batch.state_slots[b] < 0) return;  // padding
+  if (b < 0 || p.batch.state_slots[b] < 0) return;  // the row is padding
   const int64_t position = p.batch.context_lens[b] + row - p.batch.query_start[b];
-  if (position < p.first_stored[b]) return;  // stored already
+  if (position < p.first_stored[b]) return;  // the pages have this row already
   const int64_t to =
       p.pages.page_of(b, position) * p.page_stride + position % p.pages.page_size * p.width;
   for (int64_t c = threadIdx.x; c < p.width; c += kThreads) {

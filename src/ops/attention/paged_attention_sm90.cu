@@ -45,7 +45,7 @@ constexpr int tile_tokens(int64_t head_dim) { return head_dim > 128 ? 64 : 128; 
 
 struct Params {
   CUtensorMap keys;    // boxes of 64 channels and up to a page of tokens, of the whole pool
-  CUtensorMap values;  // the same boxes of the value pool
+  CUtensorMap values;  // boxes like those of `keys`, of the value pool
   const CudaBf16* q;
   CudaBf16* y;
   const float* sinks;  // null: no sinks
@@ -182,7 +182,7 @@ __device__ inline uint64_t along_blocks(uint64_t descriptor, int step, int block
 struct RowPair {
   int begin[2], end[2];  // tokens that each row attends to
   float maximum[2] = {-INFINITY, -INFINITY};
-  float sum[2] = {0, 0};  // over this thread's columns
+  float sum[2] = {0, 0};  // sums over the columns that this thread has
   float shrink[2];
 };
 

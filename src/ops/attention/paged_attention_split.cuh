@@ -39,9 +39,9 @@ static_assert(sizeof(Plan) <= kSplitPlanBytes);
 // Results of the rows over the tokens of one part: the maximum and sum of the softmax, in units of
 // scores times log2 e, and D weighted sums of values.
 struct Parts {
-  float* maxima;   // [kSplitParts]
-  float* sums;     // [kSplitParts]
-  float* outputs;  // [kSplitParts, D]
+  float* maxima;   // [kSplitParts] maxima of the scores
+  float* sums;     // [kSplitParts] sums of exp2(score - maximum)
+  float* outputs;  // [kSplitParts, D] weighted sums of values
   Plan* plan;
 };
 

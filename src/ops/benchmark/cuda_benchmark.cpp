@@ -428,7 +428,7 @@ class ExpertsRun {
 struct CudaAttentionLoad {
   int64_t B = 1;
   int64_t rows = 1;     // new tokens of each sequence
-  int64_t context = 0;  // tokens before them
+  int64_t context = 0;  // tokens of each sequence before the new ones
 };
 
 // Attention in a layer of Qwen3-Next: 16 query and 2 key heads of 256, pages of 16 tokens. The

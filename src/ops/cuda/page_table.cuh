@@ -12,7 +12,7 @@
 namespace heddle::ops {
 
 struct PageTable {
-  const int32_t* pages;  // [B, stride]
+  const int32_t* pages;  // page ids [B, stride]
   int64_t stride;
   int64_t page_size;
 

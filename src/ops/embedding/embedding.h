@@ -10,7 +10,7 @@ namespace heddle::ops {
 struct EmbeddingArgs {
   TensorView ids;       // [T] i32, each in [0, V)
   TensorView table;     // [V, H] f32, bf16 or f16; on the CPU also quantised
-  MutableTensorView y;  // [T, H] activations(context)
+  MutableTensorView y;  // output [T, H], activations(context)
 };
 
 // Exact if y's dtype holds the table's numbers, else rounded to nearest. Reads T*H elements of the

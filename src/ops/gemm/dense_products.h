@@ -18,7 +18,7 @@ namespace heddle::ops {
 // f16. y has that dtype, or f32. Sums are fp32; TF32 is off.
 struct DenseProduct {
   TensorView x;         // [T, K], rows may be strided
-  TensorView weight;    // [N, K]
+  TensorView weight;    // weight [N, K]
   MutableTensorView y;  // [T, N], rows may be strided
   // true: the product, possibly rounded to y's dtype, is added to the numbers in y
   bool accumulate = false;

@@ -25,7 +25,7 @@ constexpr int64_t padded_to_chunks(int64_t K) {
 //               sum for a zero point of 1
 struct Int8Row {
   const std::byte* begin;
-  int64_t width;  // padded_to_chunks(K)
+  int64_t width;  // K rounded up to whole chunks
 
   [[nodiscard]] const int8_t* values() const { return reinterpret_cast<const int8_t*>(begin); }
 

@@ -15,8 +15,9 @@ struct LinearArgs {
   // [N, K] fp32, bf16 or fp16, read in place with any alignment of whole elements; or quantised, in
   // memory of the context's device
   TensorView weight;
-  TensorView bias = {};  // [N]     fp32, or no data
-  MutableTensorView y;   // [T, N]  as x or fp32; rows may be a column range; must not overlap x
+  TensorView bias = {};  // bias [N], fp32; no data: none
+  // Output [T, N], as x or fp32; rows may be a column range; must not overlap x.
+  MutableTensorView y;
   std::span<std::byte> workspace = {};  // linear_workspace_bytes(...) bytes, any alignment
 };
 

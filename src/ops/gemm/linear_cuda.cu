@@ -29,7 +29,7 @@ Status multiply_rows(CudaContext& context, const LinearArgs& args) {
 }
 
 struct BiasParams {
-  SourceRows bias;  // [1, N]
+  SourceRows bias;  // bias as one row [1, N]
   TargetRows y;
   int64_t N;
   int64_t octets_per_row, num_octets;

@@ -18,7 +18,7 @@ namespace heddle::ops {
 inline constexpr uintptr_t kStreamAheadBytes = 3072;
 
 struct Product {
-  const float* x = nullptr;  // [T, K]
+  const float* x = nullptr;  // [T, K] fp32 activations
   int64_t x_stride = 0;
 
   const uint16_t* x_bf16 =
@@ -30,7 +30,7 @@ struct Product {
       // [T]: the row of x (and x_bf16) that row t of y multiplies; null: row t.
       nullptr;
 
-  const void* weight = nullptr;  // [N, K] f32, bf16 or f16
+  const void* weight = nullptr;  // weight [N, K] f32, bf16 or f16
   int64_t weight_stride = 0;
   DType weight_dtype = DType::kF32;
 
@@ -45,7 +45,7 @@ struct Product {
 
   const float* bias = nullptr;  // [N]; null: no bias
 
-  float* y = nullptr;  // [T, N]
+  float* y = nullptr;  // [T, N] fp32 results
   int64_t y_stride = 0;
 
   int64_t T = 0;

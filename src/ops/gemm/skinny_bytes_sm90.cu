@@ -57,7 +57,7 @@ constexpr __host__ __device__ int num_blocks(int K) {
 
 // Layout of a block's shared memory, in this order: the ring of codes, x, its factors, sums.
 struct Plan {
-  int tile_rows = kMostRows;  // 64, 32 or 16
+  int tile_rows = kMostRows;  // weight rows of a tile: 64, 32 or 16
   int run_rows = kTile;       // weight rows that one copy covers: 8 to tile_rows
   int runs_of_tile = kMostRows / kTile;
   int blocks = 1;        // blocks of 128 columns in a stage; blocks * tile_rows is at most 64
@@ -98,7 +98,7 @@ struct Plan {
 struct ByteParams {
   Params products;
   Plan plan;
-  CUtensorMap codes[kParts];  // in boxes of run_rows rows and 128 columns
+  CUtensorMap codes[kParts];  // each part's codes, in boxes of run_rows rows and 128 columns
   int scale_shifts[kParts];   // log2 of the rows that share scales; negative: not a power of two
 };
 

@@ -347,7 +347,7 @@ struct RowsOfX<kRows, Prologue::kNorm, Layout> : Form<kRows> {
         add_squares(values, sums[k]);
       }
     }
-    this->synchronize();  // after the sums of the previous rows
+    this->synchronize();  // the sums of the previous rows have been read
 #pragma unroll
     for (int k = 0; k < kAtOnce; ++k) {
       sums[k] = warp_sum(sums[k]);
@@ -851,7 +851,7 @@ __global__ void __launch_bounds__(Form<kRows>::kThreads, Form<kRows>::kBlocks)
     skinny_kernel(const __grid_constant__ Params p) {
   using Own = Group<kRows, Weights>;
   constexpr int kHalves = Form<kRows>::kHalves;
-  extern __shared__ uint4 x[];  // [T, row_octets]
+  extern __shared__ uint4 x[];  // rows of x: [T, row_octets]
   __shared__ float partial_sums[Own::kGroups][2][Weights::kTileWarps][kHalves * 8][kTile];
   static_assert(sizeof(partial_sums) + (1 << 10) <= kOwnShared, "and what a prologue has");
   const RowsOfX<kRows, kPrologue> rows(p);

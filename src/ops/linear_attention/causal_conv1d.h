@@ -13,10 +13,10 @@
 namespace heddle::ops {
 
 struct CausalConv1dArgs {
-  TensorView x;         // [T, C] activations(context)
+  TensorView x;         // input [T, C], activations(context)
   TensorView weight;    // [C, W] f32, W from 2 to 8; weight[c, W - 1] multiplies the current token
-  TensorView bias;      // [C] f32, or without memory
-  MutableTensorView y;  // [T, C] as x; not x itself
+  TensorView bias;      // bias [C] f32; without memory: none
+  MutableTensorView y;  // output [T, C] as x; must not be x itself
   bool silu = true;     // false: y is the sum without an activation
   StateLayer state;     // conv [slots, W - 1, C], oldest first; taken as zeros if no token precedes
   SnapshotLayer snapshots;  // pool that snapshots are written to; without memory: `state`

@@ -25,7 +25,7 @@ struct Params {
   const float* weight;
   const float* bias;  // [C]; null: no bias
   void* y;
-  float* state;             // [slots, W - 1, C]
+  float* state;             // windows of the state slots [slots, W - 1, C]
   float* snapshot_windows;  // windows of snapshots, laid out like `state`
   int64_t x_stride, weight_stride, y_stride, state_stride, snapshot_stride;
   int64_t T, B, C;

@@ -93,8 +93,10 @@ struct Chunk {
   int64_t first = 0;  // index of the chunk's first token in the head
   int64_t count = 0;
   int64_t padded = 0;  // Dk rounded up to whole vectors
-  HWY_ALIGN std::array<float, static_cast<size_t>(kDeltaChunk)> decay{};   // exp(G)
-  HWY_ALIGN std::array<float, static_cast<size_t>(kDeltaChunk)> to_end{};  // exp(G_last - G)
+  // exp(G): decay from the chunk's start to each token.
+  HWY_ALIGN std::array<float, static_cast<size_t>(kDeltaChunk)> decay{};
+  // exp(G_last - G): decay from each token to the chunk's end.
+  HWY_ALIGN std::array<float, static_cast<size_t>(kDeltaChunk)> to_end{};
 };
 
 // products[i, j] = rows[i] . k[j] for j <= i; some products with j > i are written, too.

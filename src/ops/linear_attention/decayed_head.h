@@ -22,9 +22,9 @@ struct DecayedHead {
   const float* dt = nullptr;  // [n] time steps
   float decay = 0;            // log decay for a time step of 1, at most 0
   float skip = 0;
-  float* y = nullptr;  // [n, Dv]
+  float* y = nullptr;  // [n, Dv] outputs
   int64_t y_stride = 0;
-  float* state = nullptr;  // [Dv, Dk], advanced in place
+  float* state = nullptr;  // [Dv, Dk] state, advanced in place
   int64_t num_tokens = 0;
   int64_t key_dim = 0;
   int64_t value_dim = 0;

@@ -25,21 +25,21 @@
 namespace heddle::ops {
 
 struct DecayedLinearAttentionArgs {
-  TensorView vkq;       // [T, Nv * Dv + 2 * Nk * Dk] activations(context): v, k, q
-  TensorView a;         // [T, Nv] f32; null: dt is 1
+  TensorView vkq;       // [T, Nv * Dv + 2 * Nk * Dk], activations(context): v, k, q
+  TensorView a;         // [T, Nv] f32, input of the time steps; null: dt is 1
   TensorView decay;     // [Nv] f32, at most 0: -exp(A_log), or the log of a constant decay
-  TensorView dt_bias;   // [Nv] f32, if `a` is given
-  TensorView skip;      // [Nv] f32; null: 0
-  MutableTensorView y;  // [T, Nv * Dv], dtype of vkq
+  TensorView dt_bias;   // bias of the time steps [Nv] f32, if `a` is given
+  TensorView skip;      // [Nv] f32, factor of v in the output; null: 0
+  MutableTensorView y;  // output [T, Nv * Dv], dtype of vkq
   int64_t num_key_heads = 0;
   int64_t key_dim = 0;
   int64_t value_dim = 0;
   float dt_low = 0;
   float dt_high = std::numeric_limits<float>::infinity();
   StateLayer state;  // recurrent [slots, Nv, Dv, Dk]; sequences without earlier tokens read zeros
-  SnapshotLayer snapshots;  // destination of snapshots; null: `state`
+  SnapshotLayer snapshots;  // pool that snapshots are written to; null: `state`
   const ForwardContext* forward = nullptr;
-  std::span<std::byte> workspace;  // decayed_linear_attention_workspace_bytes()
+  std::span<std::byte> workspace;  // of decayed_linear_attention_workspace_bytes()
 };
 
 // The largest Dk that CUDA kernels support: a warp keeps rows of the state in registers.

@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(kThreads, kColumns == 32 ? 2 : 3)
             .first_token = 0,
             .num_tokens = 0};
   const int64_t slot = p.batch.state_slots[head.b];
-  if (slot < 0) return;  // padding
+  if (slot < 0) return;  // the sequence is padding
   head.first_token = p.batch.query_start[head.b];
   head.num_tokens = p.batch.query_start[head.b + 1] - head.first_token;
   if (decayed_attention::takes_chunks(p, head.b, head.num_tokens)) return;

@@ -20,14 +20,14 @@ namespace heddle::ops::chunked {
 
 using sm90::kTileBytes;
 
-inline constexpr int kWidth = 128;          // Dk = Dv
+inline constexpr int kWidth = 128;          // Dk and Dv, channels of key and value heads
 inline constexpr int kMostHeadsPerKey = 8;  // value heads that read one key head
 
 // At most 64 tokens of one sequence that are computed together.
 struct Chunk {
   int32_t first_row;
   int32_t num_rows;
-  int32_t snapshot_slot;  // gets the state after this chunk; -1: none
+  int32_t snapshot_slot;  // snapshot slot that gets the state after this chunk; -1: none
   int32_t unused;
 };
 
@@ -38,7 +38,7 @@ struct Factors {
   float value_scale[kTokens];  // exp(Gc_i) r_k,i
   float query_scale[kTokens];  // exp(Gc_i) r_q,i
   float key_scale[kTokens];    // exp(Gc_last - Gc_i) r_k,i
-  float state_scale;           // exp(Gc_last)
+  float state_scale;           // exp(Gc_last), the decay of the state over the chunk
   Chunk chunk;
   int32_t padding[59];  // makes the size a multiple of 1024 bytes, for the bulk copies
 };
@@ -68,7 +68,7 @@ struct Params {
   // [chunk, key head]: set to 1 when the chunk's factors are written; null if no kernel waits for
   // that.
   int32_t* prepared;
-  Factors* factors;  // [chunk, value head]
+  Factors* factors;  // [chunk, value head], written by prepare_chunks()
   CUtensorMap qkv;   // boxes of 64 rows and 64 columns of q, k and v
 };
 

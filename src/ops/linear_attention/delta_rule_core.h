@@ -25,8 +25,8 @@ namespace heddle::ops {
 struct ChannelDecay {
   const float* f = nullptr;  // [n, Dk], rows `stride` apart; null: the head has one decay per token
   int64_t stride = 0;
-  const float* dt_bias = nullptr;  // [Dk]
-  float neg_exp_a_log = 0;         // -exp(A_log)
+  const float* dt_bias = nullptr;  // [Dk] bias of the decays
+  float neg_exp_a_log = 0;         // -exp(A_log), factor of the decays
 };
 
 struct DeltaRuleHead {
@@ -38,10 +38,10 @@ struct DeltaRuleHead {
   int64_t v_stride = 0;
   const float* g = nullptr;  // [n] log decays, at most 0; not read with a decay per channel
   ChannelDecay channel;
-  const float* beta = nullptr;  // [n]
-  float* y = nullptr;           // [n, Dv]
+  const float* beta = nullptr;  // [n] step sizes of the delta rule
+  float* y = nullptr;           // [n, Dv] outputs
   int64_t y_stride = 0;
-  float* state = nullptr;  // [Dv, Dk], advanced in place
+  float* state = nullptr;  // [Dv, Dk] state, advanced in place
   int64_t num_tokens = 0;
   int64_t key_dim = 0;
   int64_t value_dim = 0;
@@ -99,7 +99,7 @@ struct DeltaGates {
   const float* b = nullptr;
   int64_t a_stride = 0;
   int64_t b_stride = 0;
-  float neg_exp_a_log = 0;  // -exp(A_log)
+  float neg_exp_a_log = 0;  // -exp(A_log), factor of the decay
   float dt_bias = 0;
   float beta_scale = 1;
   int64_t num_tokens = 0;

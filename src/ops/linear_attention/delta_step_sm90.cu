@@ -31,8 +31,8 @@ static_assert(kWarps >= kMostTokens, "a warp normalises a token");
 
 struct Params {
   const CudaBf16* x;
-  const float* conv_weight;  // [C, 4]
-  float* windows;            // [slots, 3, C]
+  const float* conv_weight;  // weights of the convolution [C, 4]
+  float* windows;            // windows of the state slots [slots, 3, C]
   float* snapshot_windows;   // windows of snapshots, laid out like `windows`
   const float* a;
   const float* b;

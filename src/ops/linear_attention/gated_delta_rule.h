@@ -34,14 +34,14 @@ struct GatedDeltaRuleArgs {
   // [T, 2 * Nk * Dk + Nv * Dv] activations(context): q, k, v after the convolution.
   TensorView qkv;
   TensorView a;              // [T, Nv] f32, or [T, Nv * Dk] with a decay per channel
-  TensorView b;              // [T, Nv] f32
-  TensorView neg_exp_a_log;  // [Nv] f32: -exp(A_log)
+  TensorView b;              // [T, Nv] f32, input of beta
+  TensorView neg_exp_a_log;  // [Nv] f32: -exp(A_log), factor of the log decays
   TensorView dt_bias;        // [Nv] f32, or [Nv * Dk] with a decay per channel
-  MutableTensorView y;       // [T, Nv * Dv] as qkv
+  MutableTensorView y;       // output [T, Nv * Dv] as qkv
   int64_t num_key_heads = 0;
   int64_t key_dim = 0;
   int64_t value_dim = 0;
-  float beta_scale = 1;     // 1 or 2
+  float beta_scale = 1;     // factor of beta: 1 or 2
   StateLayer state;         // recurrent [slots, Nv, Dv, Dk]; taken as zeros if no token precedes
   SnapshotLayer snapshots;  // pool that snapshots are written to; without memory: `state`
   const ForwardContext* forward = nullptr;

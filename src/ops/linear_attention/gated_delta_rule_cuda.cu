@@ -54,7 +54,7 @@ struct Tokens {
   static constexpr int kWidth = kColumns * kWarp;
   static constexpr int kRows = kWarps * (kStateRegisters / kColumns);  // value rows of a block
 
-  float k[kCount][kWidth];  // normalised; zeros beyond Dk
+  float k[kCount][kWidth];  // normalised keys; zeros beyond Dk
   float q[kCount][kWidth];
   float alpha[kCount][kWidth];
   float v[kCount][kRows];
@@ -169,7 +169,7 @@ __global__ void __launch_bounds__(kThreads, kColumns == 32 ? 2 : 3)
             .first_token = 0,
             .num_tokens = 0};
   const int64_t slot = p.batch.state_slots[head.b];
-  if (slot < 0) return;  // padding
+  if (slot < 0) return;  // the sequence is padding
   head.first_token = p.batch.query_start[head.b];
   head.num_tokens = p.batch.query_start[head.b + 1] - head.first_token;
   if (head.num_tokens < p.least_rows || head.num_tokens > p.most_rows) return;

@@ -19,7 +19,7 @@ namespace {
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * kWarp;
 using Rows = StateRows<4>;
-constexpr int kDim = Rows::kDim;                 // Dk
+constexpr int kDim = Rows::kDim;                 // Dk, channels of a key head
 constexpr int kRows = kWarps * Rows::kWarpRows;  // value rows of a block
 
 static_assert(kThreads == kDim, "a thread has one column of k and q");

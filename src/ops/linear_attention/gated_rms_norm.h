@@ -20,12 +20,12 @@ namespace heddle::ops {
 enum class NormGate : uint8_t { kSilu, kSigmoid };
 
 struct GatedRmsNormArgs {
-  TensorView x;  // [T, N * D] activations(context)
+  TensorView x;  // input [T, N * D], activations(context)
   TensorView z;  // [T, N * D] as x, the gate
   // [V] f32: V = D if all heads share it, V = N * D if each has its own; used as it is, not as 1 +
   // weight
   TensorView weight;
-  MutableTensorView y;  // [T, N * D] as x; may be x or z itself
+  MutableTensorView y;  // output [T, N * D] as x; may be x or z itself
   float epsilon = 1e-6f;
   NormGate gate = NormGate::kSilu;
   bool gate_first = false;

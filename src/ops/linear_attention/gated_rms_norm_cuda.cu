@@ -26,7 +26,7 @@ struct Params {
   const float* weight;
   void* y;
   int64_t x_stride, z_stride, y_stride;
-  int64_t num_heads;  // T * N
+  int64_t num_heads;  // T * N heads in all
   int64_t N, D;
   int64_t V;  // width of the weight
   float epsilon;

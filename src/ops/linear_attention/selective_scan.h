@@ -19,15 +19,15 @@ namespace heddle::ops {
 inline constexpr int64_t kMaxScanStates = 64;
 
 struct SelectiveScanArgs {
-  TensorView x;              // [T, C] activations(context): after the convolution
-  TensorView dt;             // [T, C] f32: dt_in
-  TensorView b;              // [T, N] as x: B
-  TensorView c;              // [T, N] as x: C
-  TensorView z;              // [T, C] as x
-  TensorView neg_exp_a_log;  // [C, N] f32: -exp(A_log)
-  TensorView dt_bias;        // [C] f32
-  TensorView skip;           // [C] f32: D
-  MutableTensorView y;       // [T, C] as x; may be x or z
+  TensorView x;              // input [T, C] after the convolution, activations(context)
+  TensorView dt;             // [T, C] f32: dt_in, input of the time steps
+  TensorView b;              // [T, N] as x: B, per token
+  TensorView c;              // [T, N] as x: C, per token
+  TensorView z;              // gate [T, C] as x
+  TensorView neg_exp_a_log;  // [C, N] f32: -exp(A_log), the decay rates
+  TensorView dt_bias;        // bias of the time steps [C] f32
+  TensorView skip;           // [C] f32: D, factor of x in the output
+  MutableTensorView y;       // output [T, C] as x; may be x or z
   StateLayer state;          // recurrent [slots, 1, C, N]; taken as zeros if no token precedes
   SnapshotLayer snapshots;   // pool that snapshots are written to; without memory: `state`
   const ForwardContext* forward = nullptr;

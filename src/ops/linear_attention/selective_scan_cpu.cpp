@@ -35,8 +35,8 @@ struct ScanBlock {
   const float* decay = nullptr;  // [N, kMostLanes], in the layout of `state`: zeros beyond `count`
   const float* dt_bias = nullptr;
   const float* skip = nullptr;
-  float* state = nullptr;  // [N, kMostLanes]
-  int64_t count = 0;       // at most kMostLanes
+  float* state = nullptr;  // states of the channels [N, kMostLanes]
+  int64_t count = 0;       // number of channels, at most kMostLanes
   int64_t N = 0;
 };
 

@@ -22,11 +22,11 @@ struct Params {
   const void* b;
   const void* c;
   const void* z;
-  const float* decay;  // [C, N]
+  const float* decay;  // decay rates [C, N]
   const float* dt_bias;
   const float* skip;
   void* y;
-  float* state;  // [slots, C, N]
+  float* state;  // states [slots, C, N]
   SnapshotMatrices snapshots;
   int64_t x_stride, dt_stride, b_stride, c_stride, z_stride, y_stride, state_stride, decay_stride;
   int64_t B, C;
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kThreads) scan_channels_kernel(const __grid_co
   const int64_t sequence = blockIdx.x / channel_blocks;
   const int64_t channel = blockIdx.x % channel_blocks * kThreads + threadIdx.x;
   const int64_t slot = p.batch.state_slots[sequence];
-  if (slot < 0) return;  // padding
+  if (slot < 0) return;  // the sequence is padding
   const bool is_there = channel < p.C;
   const int64_t first_row = p.batch.query_start[sequence];
   const int64_t num_rows = p.batch.query_start[sequence + 1] - first_row;

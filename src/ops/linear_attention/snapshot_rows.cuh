@@ -21,7 +21,7 @@ struct SnapshotMatrices {
   float* scales;  // [rows]: scales of i8 rows
   int64_t slot_stride, scale_stride;
   int64_t Dk;
-  DType dtype;  // f32, bf16 or i8
+  DType dtype;  // format of the numbers: f32, bf16 or i8
 
   // Index of the first number of a row; `row` is counted over the value heads of the slot.
   [[nodiscard]] __device__ int64_t number_of(int64_t slot, int64_t row) const {

@@ -21,7 +21,7 @@ namespace heddle::ops {
 
 // Rows of `width` numbers, stored without gaps.
 struct SnapshotRows {
-  DType dtype = DType::kF32;  // f32, bf16 or i8
+  DType dtype = DType::kF32;  // format of the numbers: f32, bf16 or i8
   void* data = nullptr;
   float* scales = nullptr;  // i8: factor of the numbers of each row; null for other dtypes
 };

@@ -23,7 +23,7 @@ namespace heddle::ops {
 
 // One part of the states of one layer. A slot has `rows` rows of `width` numbers without gaps.
 struct StatePartView {
-  MutableTensorView working;  // [slots, ..., width] f32
+  MutableTensorView working;  // pool of working states [slots, ..., width] f32
   // [snapshot slots, ..., width] f32, bf16 or i8; empty if snapshots are stored in working slots.
   MutableTensorView snapshots;
   MutableTensorView scales;  // scales of i8 snapshots: [snapshot slots, ...] f32, one for each row

@@ -34,7 +34,7 @@ enum class RouterScore : uint8_t { kSoftmax, kSigmoid, kSparsemixer };
 
 struct RouterScoring {
   RouterScore score = RouterScore::kSoftmax;
-  int64_t num_groups = 1;   // G
+  int64_t num_groups = 1;   // G, number of groups of experts
   int64_t groups_kept = 1;  // number of groups whose experts may be chosen
   int64_t group_terms = 1;
   float scale = 1.0f;
@@ -48,7 +48,7 @@ struct RouterScoring {
 struct MoeRouteArgs {
   TensorView logits;          // [T, E]  fp32; rows may be a column range
   MutableTensorView experts;  // [T, A]  int32, each row distinct ids in [0, E)
-  MutableTensorView weights;  // [T, A]  fp32
+  MutableTensorView weights;  // [T, A]  fp32 weights of the chosen experts
   // Whether the weights of a token are divided by their sum before `scale`; not used by
   // kSparsemixer.
   bool renormalize = true;

@@ -154,7 +154,7 @@ __device__ inline void multiply_tile(
 template <bool kUp, bool kWhole, typename Weights>
 __global__ void __launch_bounds__(kThreads<Weights>, kBlocks)
     tiles_kernel(const __grid_constant__ Params p) {
-  extern __shared__ uint4 x[];  // [kTileRows, row_octets]
+  extern __shared__ uint4 x[];  // rows of x: [kTileRows, row_octets]
   __shared__ float partial_sums[kGroups][2][Weights::kTileWarps][kTileRows][kTile];
   wait_for_inputs();
   const TileProduct<kUp> product(p, p.product.tiles[blockIdx.x]);

@@ -68,7 +68,7 @@ struct RoutedMoeArgs {
   TensorView w2_bias = {};   // [E, H]      fp32, or without memory
   MutableTensorView y;       // [T, H]      as x; rows may be a column range; must not overlap x
   ExpertActivation activation = {};
-  int64_t experts_per_token = 1;            // A
+  int64_t experts_per_token = 1;            // A, experts that each token uses
   bool renormalize = true;                  // true: a token's weights are divided by their sum
   RouterScoring scoring = {};               // how experts are scored and chosen (moe_route.h)
   TensorView correction = {};               // [E] fp32, or without memory

@@ -10,10 +10,10 @@
 namespace heddle::ops {
 
 struct LayerNormArgs {
-  TensorView x;         // [T, H] activations(context)
+  TensorView x;         // input [T, H], activations(context)
   TensorView weight;    // [H]    f32
-  TensorView bias;      // [H]    f32, or without memory
-  MutableTensorView y;  // [T, H] as x; may be x itself
+  TensorView bias;      // bias [H] f32; without memory: none
+  MutableTensorView y;  // output [T, H] as x; may be x itself
   float epsilon = 1e-5f;
 };
 

@@ -15,10 +15,11 @@
 namespace heddle::ops {
 
 struct RmsNormArgs {
-  TensorView x;                // [T, G*H] activations(context)
-  MutableTensorView residual;  // [T, G*H] as x, or without memory
-  TensorView weight;           // [H]      f32
-  MutableTensorView y;         // [T, G*H] as x; may be x itself
+  TensorView x;  // input [T, G*H], activations(context)
+  // [T, G*H] as x, the sum is stored in it; without memory: no residual.
+  MutableTensorView residual;
+  TensorView weight;    // [H]      f32
+  MutableTensorView y;  // output [T, G*H] as x; may be x itself
   float epsilon = 1e-6f;
 };
 

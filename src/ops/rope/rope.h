@@ -33,13 +33,13 @@ inline constexpr int32_t kLongRope = 1 << 30;
 }
 
 struct RopeArgs {
-  TensorView x;                    // [T, N*D] activations(context)
+  TensorView x;                    // input [T, N*D], activations(context)
   TensorView norm_weight;          // [D] f32, or without memory
   TensorView positions;            // [T] i32, >= 0, with or without the bit kLongRope; with axes
                                    // [T, A], A of at most kMaxAxes
   TensorView inverse_frequencies;  // [R/2] or [2, R/2] f32; with axes [R/2]
   MutableTensorView y;             // [T, N*D] as x; may be x itself
-  int64_t head_dim = 0;            // D
+  int64_t head_dim = 0;            // D, channels of a head
   int64_t first_channel = 0;       // first rotated channel of a head
   bool interleaved = false;
   float factor = 1.0f;    // factor of sine and cosine (yarn)
@@ -63,7 +63,7 @@ Status rope_cuda(CudaContext& context, const RopeArgs& args);  // args already c
 // over many tokens sharp (Llama 4, Ministral 3).
 struct PositionScaleArgs {
   TensorView positions;  // [T]    i32, >= 0, with or without the bit kLongRope
-  MutableTensorView y;   // [T, 1] f32
+  MutableTensorView y;   // factors [T, 1] f32
   double beta = 0;
   int64_t length = 1;  // context length in tokens that the model was first trained with
 };

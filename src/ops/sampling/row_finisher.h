@@ -253,7 +253,7 @@ class RowFinisher {
     });
   }
 
-  // A level that contains at least `count` tokens together with the levels above it: the one by
+  // A level that contains at least `count` tokens together with the better levels: the one by
   // which `count` tiles have their best token. kWeightlessLevel if there are not enough tiles.
   HEDDLE_TEAM int level_of_count(int count) {
     const int level = team_.template locate<kBins>([&](int i) { return shared_.bin_counts[i]; },

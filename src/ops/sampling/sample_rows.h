@@ -132,7 +132,7 @@ struct TopLogit {
 struct SampleRowsArgs {
   // [R, V] fp32; rows with a mask, a bias or a penalty are changed in place.
   MutableTensorView logits;
-  const SamplingRow* rows = nullptr;  // [R]
+  const SamplingRow* rows = nullptr;  // [R], one for each row of logits
   int64_t position_shift = 0;  // added to all positions: the rows were written for an earlier step
   const SamplingSlot* slots = nullptr;  // [slots] parameters of the batch slots
   // [counts rows, V]: how often each token occurred in the output.
