@@ -23,7 +23,7 @@ namespace heddle::ops {
 
 struct BringBatchArgs {
   const std::byte* from = nullptr;  // pinned host memory, 16-byte aligned
-  std::byte* to = nullptr;          // device memory, 16-byte aligned
+  std::byte* to = nullptr;          // destination of the copy in device memory, 16-byte aligned
   int64_t num_bytes = 0;            // size of the copy; a multiple of 16
   // page table entries to write: pinned host memory, 16-byte aligned
   const PageWrite* changes = nullptr;
@@ -31,7 +31,7 @@ struct BringBatchArgs {
   int32_t* page_tables = nullptr;  // destination of the changes, in device memory
   // Host memory. The kernel sets it to `number` once it has read `from` and `changes`.
   uint32_t* read_number = nullptr;
-  uint32_t number = 0;  // number of this batch
+  uint32_t number = 0;  // number of this batch, written to *read_number
   // counter in device memory: zero before the launch and after it
   uint32_t* num_blocks_done = nullptr;
   FeedDrawnArgs feed;  // drawn tokens to write into rows after the copy; may be empty

@@ -126,7 +126,7 @@ struct ForwardContext {
   std::span<const int32_t> state_slots;
   // Copies of states to take, sorted by sequence, then by num_tokens.
   std::span<const StateSnapshot> snapshots;
-  std::span<const int32_t> logit_rows;  // rows whose logits are wanted
+  std::span<const int32_t> logit_rows;  // [R]: rows of the step whose logits are wanted
 
   // A sequence's last rows may be nodes of a draft tree, alternatives to each other
   // (speculative/draft_tree.h). Row i of sequence b is stored in the sequence's pages at index

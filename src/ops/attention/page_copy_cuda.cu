@@ -18,7 +18,7 @@ struct Params {
   const KvLayer* layers;
   const IdCopy* copies;
   int64_t num_copies;
-  int64_t per_page;  // pieces that a page has
+  int64_t per_page;  // number of 16-byte or 1-byte pieces of a page
 };
 
 constexpr int kThreads = 256;

@@ -71,7 +71,7 @@ AttentionState state_at(const AttentionState& first, int64_t padded, int64_t ind
 
 int64_t padded_slices(int64_t head_dim) { return (head_dim + 63) / 64 * 64; }
 
-// D and Dv.
+// D and Dv, channels of a key head and of a value head.
 struct HeadDims {
   int64_t key = 0;
   int64_t value = 0;
@@ -137,7 +137,8 @@ class PagedAttention {
       return;
     }
     pool_.parallel_for(num_units, [&](int64_t task, int worker) {
-      const AttentionUnit unit = unit_at(num_units - 1 - task);  // rows with the most tokens first
+      // Units whose rows attend to the most tokens come first.
+      const AttentionUnit unit = unit_at(num_units - 1 - task);
       const AttentionScratch scratch = scratch_of(workspace_, dims_, worker);
       const SegmentRange segments = segments_of(unit);
       for (int64_t segment = segments.first; segment < segments.end; ++segment) {

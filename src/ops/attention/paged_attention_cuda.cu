@@ -43,7 +43,7 @@ constexpr int kScoreStride = 20;
 constexpr float kNothing = -INFINITY;  // the maximum of a row that has not seen a token yet
 
 struct AppendParams {
-  const void* from;  // new keys or values
+  const void* from;  // keys or values to append
   void* pool;
   int64_t from_stride, page_stride, width;
   DType from_dtype, pool_dtype;
@@ -70,7 +70,7 @@ struct Params {
   void* y;
   const void* k;  // pages of the keys
   const void* v;
-  const float* sinks;  // null: no sinks
+  const float* sinks;  // attention sinks; null: the layer has none
   DType dtype;         // dtype of q and y
   DType kv_dtype;
   int64_t q_stride, y_stride;
@@ -405,7 +405,8 @@ __global__ void __launch_bounds__(kThreads, kTiles == 4 ? 2 : 3)
   unit.kv_head = take(p.Nkv);
   const int64_t first_in_group = take(p.head_chunks) * p.heads_per_unit;
   const int64_t own_segment = take(p.num_segments);
-  if (!find_unit(p, p.T - 1 - index, unit)) return;  // rows with the most tokens first
+  // Units whose rows attend to the most tokens come first.
+  if (!find_unit(p, p.T - 1 - index, unit)) return;
   unit.first_head = unit.kv_head * p.group + first_in_group;
   unit.heads = static_cast<int>(min(p.heads_per_unit, p.group - first_in_group));
   unit.num_rows *= unit.heads;

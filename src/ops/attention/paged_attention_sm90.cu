@@ -48,7 +48,7 @@ struct Params {
   CUtensorMap values;  // boxes like those of `keys`, of the value pool
   const CudaBf16* q;
   CudaBf16* y;
-  const float* sinks;  // null: no sinks
+  const float* sinks;  // attention sinks; null: the layer has none
   int64_t q_stride, y_stride;
   PageTable pages;
   DeviceBatch batch;
@@ -57,8 +57,8 @@ struct Params {
   int32_t columns;    // kv heads times the groups that their query heads are divided into
   int32_t head_chunks, heads_per_unit, group;
   int32_t tokens_per_unit, min_tokens;
-  int32_t window;    // 0: no window
-  int32_t box_rows;  // tokens of a box
+  int32_t window;    // tokens that a row attends to; 0: all
+  int32_t box_rows;  // tokens in a box of the tensor map
   float scale, v_scale;
 };
 
@@ -66,7 +66,7 @@ template <int kDim>
 struct Shared {
   static constexpr int kKeys = tile_tokens(kDim);
   static constexpr int kStages = kDim == 256 ? 2 : kDim == 128 ? 3 : 4;
-  static constexpr int kBlocks = kDim / 64;        // blocks of 64 channels
+  static constexpr int kBlocks = kDim / 64;        // blocks of 64 channels in a head
   static constexpr int kBlockBytes = kKeys * 128;  // bytes of a block of 64 channels in a tile
 
   using Tile = uint8_t[kBlocks][kBlockBytes];
@@ -76,7 +76,7 @@ struct Shared {
   Tile v[kStages];
   sm90::Barrier k_full[kStages], k_empty[kStages];
   sm90::Barrier v_full[kStages], v_empty[kStages];
-  int sequence;  // -1: the block has no work
+  int sequence;  // index of the sequence; -1: the block has no work
 };
 
 // The rows that a block computes: row r is token r / heads, query head r % heads.
@@ -180,7 +180,7 @@ __device__ inline uint64_t along_blocks(uint64_t descriptor, int step, int block
 
 // The two rows that a thread has of its warpgroup's 64, and the state of each row's softmax.
 struct RowPair {
-  int begin[2], end[2];  // tokens that each row attends to
+  int begin[2], end[2];  // range of tokens that each row attends to
   float maximum[2] = {-INFINITY, -INFINITY};
   float sum[2] = {0, 0};  // sums over the columns that this thread has
   float shrink[2];
@@ -240,7 +240,7 @@ __device__ inline void attend(const Params& p, Shared<kDim>& s, const Unit& unit
   using S = Shared<kDim>;
   constexpr int kKeys = S::kKeys;
   constexpr int kSteps = kKeys / 16;          // steps of the product with the values
-  constexpr int kParts = kDim > 128 ? 2 : 1;  // parts of the output's columns
+  constexpr int kParts = kDim > 128 ? 2 : 1;  // parts that the output's columns are divided into
   constexpr int kPart = kDim / kParts / 2;    // numbers that a thread has in each part
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroup;
   const int warp = thread / kWarp, lane = thread % kWarp;

@@ -30,7 +30,7 @@ constexpr int kMostForTwo = 256;
 struct Item {
   int sequence, kv_head;
   int first, num_columns;
-  int begin, end;  // range of the item's tokens
+  int begin, end;  // range of tokens of the item
   int part;        // index of its results in groups of eight; -1: the results are written to y
 };
 
@@ -103,7 +103,7 @@ class Items {
   const Params& p_;
   const Plan& plan_;
   int share_, head_;
-  int begin_ = 0, end_ = 0;  // range of the share in tiles
+  int begin_ = 0, end_ = 0;  // range of the block's share in tiles
   int at_ = 0;               // tile of the line at which the next unit begins
 };
 
@@ -251,7 +251,7 @@ class Walk {
 template <int kDim>
 struct State {
   float maximum[2] = {-INFINITY, -INFINITY};
-  float sum[2] = {0, 0};  // sums over the lane's tokens
+  float sum[2] = {0, 0};  // sums of weights over the lane's tokens
   float output[kDim / 16][4];
 };
 

@@ -263,7 +263,8 @@ class DeltaRuleRun {
       : context_(context),
         load_(load),
         num_slots_(load.B * (load.rows > 1 ? 1 : 256 / load.B + 1)) {
-    turns_.reserve(static_cast<size_t>(num_slots_ / load.B));  // views of slots stay valid
+    // reserved, so that views of slots stay valid.
+    turns_.reserve(static_cast<size_t>(num_slots_ / load.B));
   }
 
   CudaContext& context_;
@@ -459,7 +460,8 @@ class CudaAttentionRun {
       run->query_start_.push_back(static_cast<int32_t>(b * load.rows));
     }
     run->context_lens_.assign(static_cast<size_t>(load.B), static_cast<int32_t>(load.context));
-    run->turns_.reserve(static_cast<size_t>(num_turns));  // views of tables stay valid
+    // reserved, so that views of tables stay valid.
+    run->turns_.reserve(static_cast<size_t>(num_turns));
     // Consecutive pages of a sequence are not adjacent in the pool.
     std::vector<int32_t> pages(static_cast<size_t>(run->num_pages_));
     std::iota(pages.begin(), pages.end(), 0);

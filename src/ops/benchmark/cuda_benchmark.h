@@ -18,7 +18,7 @@ namespace heddle::ops {
 
 struct CudaBenchmark {
   std::string name;   // name of the op
-  std::string shape;  // "8 sequences of 1024, ..."
+  std::string shape;  // shape for the report, as in "8 sequences of 1024, ..."
   double bytes = 0;   // least bytes that must be read from or written to memory
   double flops = 0;
   // Enqueues the op once, with a different piece of memory each time if the op would otherwise find

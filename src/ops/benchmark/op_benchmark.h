@@ -28,8 +28,8 @@ struct OpBenchmark {
 struct Measurement {
   double median_seconds = 0;
   double best_seconds = 0;
-  double gb_per_s = 0;  // rate at the median time
-  double gflops = 0;    // rate at the median time
+  double gb_per_s = 0;  // bandwidth at the median time
+  double gflops = 0;    // arithmetic rate at the median time
 };
 
 // Runs the benchmark once to warm up, then at least nine times and for at least `min_seconds` (at

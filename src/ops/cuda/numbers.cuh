@@ -59,7 +59,7 @@ __device__ inline CudaF16 rounded<CudaF16>(float value) {
 
 template <>
 __device__ inline CudaE4M3 rounded<CudaE4M3>(float value) {
-  return CudaE4M3(value);  // saturates at +-448
+  return CudaE4M3(value);  // the conversion saturates at +-448
 }
 
 // Rounds `value` to f32, bf16 or f16 and returns the result as fp32.

@@ -17,7 +17,7 @@ namespace heddle::ops {
 template <typename Scalar>
 struct PlainRows {
   const Scalar* data = nullptr;
-  int64_t stride = 0;  // distance between rows
+  int64_t stride = 0;  // elements from one row to the next
   int64_t expert_stride = 0;
 
   [[nodiscard]] const __device__ Scalar* row(int64_t n, int64_t expert = 0) const {

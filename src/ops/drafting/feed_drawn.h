@@ -17,8 +17,8 @@ namespace heddle::ops {
 // The arrays of a DeviceBatch, and the ids and positions of its rows, that the device may change
 // after their upload.
 struct DeviceBatchRows {
-  int32_t* ids = nullptr;        // [T]: token ids
-  int32_t* positions = nullptr;  // [T]: positions
+  int32_t* ids = nullptr;        // [T]: token ids of the rows
+  int32_t* positions = nullptr;  // [T]: positions of the rows in their texts
   // [T]; this array and the ones below have the meaning that they have in DeviceBatch.
   int32_t* row_sequences = nullptr;
   int32_t* state_slots = nullptr;

@@ -63,7 +63,7 @@ struct GrowTreesArgs {
   const TopLogit* top_logits = nullptr;  // [R, 20]: the most likely tokens of each row
   // maps a token of the draft network to its id in the vocabulary; null: they are equal
   const int32_t* token_ids = nullptr;
-  std::byte* memory = nullptr;  // grown_tree_bytes() for each tree
+  std::byte* memory = nullptr;  // memory of the trees, grown_tree_bytes() for each
 
   // Outputs, indexed by row of the next level: the row's token id, the row of this level that it
   // follows, and the nodes that it sees, itself included, where bit level * topk + i means the i-th

@@ -8,8 +8,8 @@
 namespace heddle::ops {
 
 struct EmbeddingArgs {
-  TensorView ids;       // [T] i32, each in [0, V)
-  TensorView table;     // [V, H] f32, bf16 or f16; on the CPU also quantised
+  TensorView ids;       // token ids [T] i32, each in [0, V)
+  TensorView table;     // vectors of all tokens [V, H] f32, bf16 or f16; on the CPU also quantised
   MutableTensorView y;  // output [T, H], activations(context)
 };
 

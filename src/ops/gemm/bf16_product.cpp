@@ -176,7 +176,7 @@ void dot_rows(const Product& p, int64_t begin, int64_t end, int64_t column) {
 struct PairPanel {
   static constexpr int kVectors = 4;
   static constexpr int64_t kMaxWidth = kPanelColumns;
-  static constexpr int64_t kDepth = 512;  // 256 pairs of 64 columns: 64 KB
+  static constexpr int64_t kDepth = 512;  // K of a slice: 256 pairs of 64 columns are 64 KB
   static constexpr int64_t kPanelBytes = kDepth * kMaxWidth * 2;
 
   static int64_t lanes() { return 16; }
@@ -287,7 +287,7 @@ HEDDLE_BF16_TARGET double bf16_dot_loop(int64_t rounds) {
   __m512 sums[kChains];
   HEDDLE_UNROLL
   for (int i = 0; i < kChains; ++i)
-    sums[i] = _mm512_set1_ps(static_cast<float>(i));  // different in every vector
+    sums[i] = _mm512_set1_ps(static_cast<float>(i));  // start values that differ between vectors
   for (int64_t round = 0; round < rounds; ++round) {
     HEDDLE_UNROLL
     for (int i = 0; i < kChains; ++i) sums[i] = dot_pairs(sums[i], ones, ones);

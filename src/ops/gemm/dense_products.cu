@@ -186,8 +186,8 @@ class CublasLtProducts final : public DenseProducts {
   }
 
   Status describe(const ProductShape& shape, Plan& plan) const {
-    // COMPUTE_32F: fp32 inputs are multiplied in fp32, never TF32; 16-bit inputs are summed in
-    // fp32.
+    // CUBLAS_COMPUTE_32F: fp32 inputs are multiplied in fp32, never TF32; 16-bit inputs are summed
+    // in fp32.
     HEDDLE_RETURN_IF_ERROR(
         library_status(library_.desc_create(&plan.product, CUBLAS_COMPUTE_32F, CUDA_R_32F),
                        "cublasLtMatmulDescCreate"));

@@ -17,9 +17,9 @@ namespace heddle::ops {
 // y[t, n] = sum over k of x[t, k] * weight[n, k]. x and weight have the same dtype: f32, bf16 or
 // f16. y has that dtype, or f32. Sums are fp32; TF32 is off.
 struct DenseProduct {
-  TensorView x;         // [T, K], rows may be strided
+  TensorView x;         // activations [T, K]; rows may be strided
   TensorView weight;    // weight [N, K]
-  MutableTensorView y;  // [T, N], rows may be strided
+  MutableTensorView y;  // result [T, N]; rows may be strided
   // true: the product, possibly rounded to y's dtype, is added to the numbers in y
   bool accumulate = false;
 };

@@ -86,7 +86,7 @@ HEDDLE_VNNI_INLINE __m512 load_wide_scales(const std::byte* scales, int64_t grou
 // The constant zero point that RowScales::sums must subtract; that of kU8 is a part of
 // Int8Row::offsets().
 float zero_left(const quant::RowFormat& format) {
-  if (format.code == Code::kE2M1) return 12;  // the offset of its table
+  if (format.code == Code::kE2M1) return 12;  // offset that e2m1_table() adds to the numbers
   return format.code == Code::kU4 ? static_cast<float>(format.constant_zero) : 0.0f;
 }
 

@@ -34,8 +34,10 @@ int64_t bf16_panel_pays_from(int64_t K) {
 constexpr int64_t kMinTaskWork = 128 * 1024;       // multiply-adds of a task
 constexpr int64_t kMinTaskWeightBytes = 8 * 1024;  // weight bytes that a task streams from memory
 constexpr int64_t kMaxTaskWeightBytes =
-    256 * 1024;                         // so small that waiting for the last task never takes long
-constexpr int64_t kRowDotColumns = 16;  // columns of y: four tiles
+    // Upper bound of a task's weight bytes, so that waiting for the last task never takes long.
+    256 * 1024;
+constexpr int64_t kRowDotColumns =
+    16;  // unit in which columns of y are divided into tasks: four tiles
 
 // Rows from which converting weights to a panel of floats is faster than reading them packed.
 constexpr int64_t kInt8PanelPaysFrom = 32;

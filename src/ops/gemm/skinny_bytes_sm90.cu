@@ -42,8 +42,8 @@ constexpr int kGroups = 4;  // warpgroups of a block
 constexpr int kByteThreads = kGroups * kWarpgroup;
 constexpr int kBlockColumns = 128;  // columns of K that share a factor of x: 128 bytes of a row
 constexpr int kPieces = kBlockColumns / 16;
-constexpr int kMostDepth = 4;    // stages of a ring
-constexpr int kMostRows = 64;    // rows of a tile
+constexpr int kMostDepth = 4;    // most stages of a ring
+constexpr int kMostRows = 64;    // most weight rows of a tile
 constexpr int kSlack = 4 * 128;  // bytes after x that products may read
 constexpr int kLeastRing = 32 << 10;
 
@@ -145,7 +145,7 @@ struct Tile {
 
 // The blocks of 128 columns that a warpgroup processes; the last block of K may have 64 columns.
 struct OwnColumns {
-  int first, count;  // in blocks of 128 columns
+  int first, count;  // first block of 128 columns and number of such blocks
 
   static __device__ OwnColumns of(int K, int group) {
     const int all = num_blocks(K);
@@ -225,7 +225,7 @@ class CodeLoader {
 
 // The scales and zero points of a thread's two rows of a tile in one block of columns.
 struct RawScales {
-  uint32_t scales[2];  // in the stored format
+  uint32_t scales[2];  // scales in the stored format
   uint32_t zeros[2];
   quant::ScaleType type;
 };

@@ -62,7 +62,7 @@ struct Part {
   PackedSource packed;
   const float* bias;  // null: no bias
   TargetRows y;
-  CudaBf16* residual;  // null: no residual
+  CudaBf16* residual;  // residual that y is added to; null: y is written
   int N, first_tile;
 };
 
@@ -90,7 +90,7 @@ struct Params {
   int T, K;
   // Distance in octets between rows of x in shared memory, or between pieces (InPieces).
   int row_octets;
-  int num_tiles;  // number of tiles of all parts
+  int num_tiles;  // number of column tiles of all parts
 
   [[nodiscard]] const __device__ Part& part_of(int tile) const {
     int part = 0;
@@ -248,7 +248,7 @@ struct Codes {
 // four lanes load, 16 bytes each. The last warp may have fewer.
 template <typename Weights>
 struct WarpLines {
-  int num;  // number of warps
+  int num;  // number of warps that share K
   int own;
 
   template <bool kWhole>
@@ -408,7 +408,7 @@ __device__ inline uint4 arranged(const uint4& octet) {
 // Describes the integers of x in a unit: a number is its integer times `factor`.
 struct UnitOfX {
   float factor;
-  int32_t sum;  // sum of the integers
+  int32_t sum;  // sum of the unit's integers
 };
 
 // Distance between rows of units: one more than the whole units of K, because the last line of
@@ -555,8 +555,8 @@ class WeightStream {
   const int stride_, warp_;
   int tile_, first_ = 0;
   const uint4* from_ = nullptr;
-  const uint8_t* scales_ = nullptr;  // scales of the lane's row
-  const uint8_t* zeros_ = nullptr;   // null: all zero points are zero_
+  const uint8_t* scales_ = nullptr;  // scales of the weight row that the lane loads
+  const uint8_t* zeros_ = nullptr;   // zero points of that row; null: all are zero_
   uint32_t zero_ = 0;
   int group_shift_ = 0;
   bool wide_scales_ = true;
@@ -794,7 +794,8 @@ inline bool reads(const quant::RowFormat& format) {
 // Describes a weight of a supported format for the kernel.
 inline PackedSource source_of(const quant::PackedRows& rows) {
   PackedSource source = PackedSource::of(rows);
-  if (source.num_groups == 1) source.group_shift = 31;  // all columns are in group 0
+  // With a single group all columns must be in group 0.
+  if (source.num_groups == 1) source.group_shift = 31;
   return source;
 }
 

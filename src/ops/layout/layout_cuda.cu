@@ -15,9 +15,9 @@ struct Params {
   const int32_t* rows;  // null: row t of x becomes row t of y
   void* y;
   int64_t x_rows;
-  int64_t x_stride, y_stride;  // units from row to row
-  int64_t width;               // units in a row
-  int64_t num_units;           // units in all rows of y
+  int64_t x_stride, y_stride;  // distance between rows in units of the copy
+  int64_t width;               // units of the copy in a row
+  int64_t num_units;           // units of the copy in all rows of y
 };
 
 constexpr int kThreads = 256;

@@ -36,7 +36,7 @@ struct Params {
 
 constexpr int kThreads = 128;
 constexpr int kRows = 8;      // rows that a block convolves
-constexpr int kMaxWidth = 8;  // largest W
+constexpr int kMaxWidth = 8;  // largest width W of the convolution
 
 // Row `t` of a sequence's inputs in one channel; t = -1 is the last input before the step.
 template <typename Scalar>
@@ -169,7 +169,7 @@ __global__ void __launch_bounds__(kThreads) keep_windows_kernel(const __grid_con
 
 constexpr int kRunThreads = 64;
 constexpr int kRunRows = 32;  // rows that a thread convolves
-constexpr int kRunWidth = 4;  // W
+constexpr int kRunWidth = 4;  // width W of the convolution that run_kernel supports
 
 // Loads eight neighbouring channels of input `t` of a sequence from before the step.
 __device__ inline void load_kept(const Params& p, int64_t b, int64_t channel, int64_t t,
@@ -245,7 +245,7 @@ template <typename Scalar>
 struct RunningWindow {
   float weight[kOctet][kRunWidth];
   float inputs[kRunWidth][kOctet];  // the inputs of a row, oldest first
-  int64_t b = -1;                   // index of the current sequence
+  int64_t b = -1;                   // index of the current sequence in the batch
 
   __device__ void load_weights(const Params& p, int64_t channel) {
 #pragma unroll

@@ -16,10 +16,10 @@ namespace heddle::ops::decayed_attention {
 
 struct Params {
   const void* vkq;
-  const float* a;  // null: all time steps are 1
+  const float* a;  // inputs of the time steps; null: all time steps are 1
   const float* decay;
   const float* dt_bias;
-  const float* skip;  // null: no skip term
+  const float* skip;  // factor of v in the output; null: no skip term
   void* y;
   float* state;
   SnapshotMatrices snapshots;

@@ -46,7 +46,7 @@ struct Shared {
   CudaBf16 scaled[2][kChunk][kValues + kPadding];
   CudaBf16 state[2][kValues][kKeys + kPadding];
   float rows[kValues][kKeys + 4];  // the state, for storing a snapshot
-  float dt[kChunk];                // zeros after the last token
+  float dt[kChunk];                // time steps; zeros after the last token
   float c[kChunk];                 // after the last token the same as at the last token
 };
 

@@ -34,7 +34,7 @@ struct Tokens {
   static constexpr int kWidth = kColumns * kWarp;
   static constexpr int kRows = kWarps * (kStateRegisters / kColumns);  // value rows of a block
 
-  float k[kCount][kWidth];  // zeros beyond Dk
+  float k[kCount][kWidth];  // keys; zeros beyond Dk
   float q[kCount][kWidth];
   float v[kCount][kRows];
   float dt[kCount];

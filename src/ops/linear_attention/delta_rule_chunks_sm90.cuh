@@ -33,11 +33,11 @@ struct Chunk {
 
 // The results of prepare_chunks() that scan_chunks() reads, for one value head of one chunk.
 struct Factors {
-  uint8_t t[kTileBytes];       // T, swizzled: row i, column j
-  uint8_t p[kTileBytes];       // P, stored like T
-  float value_scale[kTokens];  // exp(Gc_i) r_k,i
-  float query_scale[kTokens];  // exp(Gc_i) r_q,i
-  float key_scale[kTokens];    // exp(Gc_last - Gc_i) r_k,i
+  uint8_t t[kTileBytes];       // the matrix T, swizzled: row i, column j
+  uint8_t p[kTileBytes];       // the matrix P, stored like T
+  float value_scale[kTokens];  // exp(Gc_i) r_k,i for token i
+  float query_scale[kTokens];  // exp(Gc_i) r_q,i for token i
+  float key_scale[kTokens];    // exp(Gc_last - Gc_i) r_k,i for token i
   float state_scale;           // exp(Gc_last), the decay of the state over the chunk
   Chunk chunk;
   int32_t padding[59];  // makes the size a multiple of 1024 bytes, for the bulk copies
@@ -47,7 +47,7 @@ static_assert(sizeof(Factors) == 2 * kTileBytes + 1024);
 
 struct Params {
   DeviceBatch batch;
-  int32_t num_sequences;  // sequences of the batch
+  int32_t num_sequences;  // number of sequences of the batch
   int32_t num_scanned;    // sequences with enough rows for this form
   int32_t num_key_heads;
   int32_t num_value_heads;

@@ -61,7 +61,7 @@ struct alignas(1024) PrepareShared {
     };
   };
 
-  float norm[2][kTokens];                  // r_k and r_q
+  float norm[2][kTokens];                  // r_k and r_q, inverse norms of keys and queries
   float decay[kMostHeadsPerKey][kTokens];  // Gc, cumulative log decays of each value head
   float beta[kMostHeadsPerKey][kTokens];
   sm90::Barrier loaded;

@@ -30,8 +30,8 @@ struct DeltaToken {
   // Vector multiplied with the old rows: k, or alpha k with a decay per channel.
   const float* read_k = nullptr;
   const float* read_q = nullptr;
-  const float* alphas = nullptr;  // exp(g) of each channel
-  float alpha = 0;                // exp(g), if it is one number
+  const float* alphas = nullptr;  // exp(g), the decay of each channel
+  float alpha = 0;                // exp(g), the decay, if it is one number for all channels
   float beta = 0;
   float kq = 0;
 };

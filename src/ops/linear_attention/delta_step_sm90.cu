@@ -191,7 +191,7 @@ __global__ void __launch_bounds__(kThreads, 2) delta_step_kernel(const __grid_co
   const int64_t q_channel = key_head * kDim + column;
   const int64_t k_channel = p.Nk * kDim + q_channel;
   const int64_t v_channel = 2 * p.Nk * kDim + first_row + column;
-  Channel<kTokens> first, second;  // q and k, or only v
+  Channel<kTokens> first, second;  // the thread's columns of q and k, or its column of v
   if (has_keys || has_values) {
     first.load_window(p, slot, has_keys ? q_channel : v_channel, fresh);
   }

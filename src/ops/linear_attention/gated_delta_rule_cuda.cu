@@ -243,7 +243,7 @@ __global__ void __launch_bounds__(kThreads, kColumns == 32 ? 2 : 3)
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
         const float error = __fsub_rn(tokens.v[t][warp * kRows + r], warp_sum(sk[r]));
-        sk[r] = __fmul_rn(tokens.beta[t], error);  // the factor of k in the update
+        sk[r] = __fmul_rn(tokens.beta[t], error);  // factor of k in the update of the state
         const float output = fmaf(sk[r], tokens.kq[t], warp_sum(sq[r]));
         if (lane == r) y = output;
       }

@@ -29,7 +29,7 @@ struct GatedRmsNormArgs {
   float epsilon = 1e-6f;
   NormGate gate = NormGate::kSilu;
   bool gate_first = false;
-  int64_t group_width = 0;  // D; 0: the width of the weight
+  int64_t group_width = 0;  // D, channels of a group; 0: the width of the weight
 };
 
 // Sums in fp32, in an order that depends on D alone. Bound by the SiLU, then by memory; allocates

@@ -89,7 +89,7 @@ void normalise_row(const GatedRmsNormArgs& args, int64_t t) {
 
 Status gated_rms_norm_cpu(CpuContext& context, const GatedRmsNormArgs& args) {
   const int64_t width = args.x.shape[1];
-  constexpr int64_t kCostOfSilu = 4;  // in passes over memory
+  constexpr int64_t kCostOfSilu = 4;  // cost of a SiLU in passes over memory
   for_row_ranges(context.pool, args.x.shape[0], width * kCostOfSilu,
                  [&](int64_t begin, int64_t end) {
                    for (int64_t t = begin; t < end; ++t) gated_norm::normalise_row(args, t);

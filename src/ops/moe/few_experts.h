@@ -23,7 +23,7 @@ namespace heddle::ops {
 struct FewExpertsArgs {
   const RoutedMoeArgs* moe = nullptr;  // weights, activation and further arguments of the op
   TensorView x;                        // [T, H] the few tokens
-  MutableTensorView y;                 // [T, H] their outputs
+  MutableTensorView y;                 // outputs of the few tokens [T, H]
   int32_t* experts = nullptr;          // [T, A]: ids of the tokens' experts
   float* weights = nullptr;            // [T, A]: weights of the tokens' experts
   // [T, E] router logits: the kernel chooses the experts; without memory: they are given.

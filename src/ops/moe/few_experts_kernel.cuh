@@ -33,7 +33,7 @@ inline constexpr int kStep = kWarp * kOctet;  // columns of a weight row that a 
 // Router scores in each lane of the warp that chooses experts.
 inline constexpr int kScoresPerLane = 16;
 inline constexpr int64_t kFetchPiece = 4096;  // bytes per prefetch instruction
-inline constexpr int64_t kBlocks = 2;         // blocks per multiprocessor
+inline constexpr int64_t kBlocks = 2;         // thread blocks per multiprocessor
 
 // The rows in shared memory that the weights are multiplied with.
 struct SharedRows {
@@ -135,7 +135,7 @@ struct PackedExperts : std::conditional_t<kAreIntegers<kCode>, IntegerRows, Floa
 
   struct Octet {
     uint2 codes;
-    uint32_t scale;  // in the stored format
+    uint32_t scale;  // scale in the stored format
     uint32_t zero;
   };
 
@@ -203,13 +203,13 @@ struct SharedPart {
   bool exists = false;
   SourceRows gate_up;
   Weights down;
-  const float* gate = nullptr;  // null: the shared expert is not gated
+  const float* gate = nullptr;  // gate of the shared expert; null: it is not gated
   int64_t gate_stride = 0;
 };
 
 // Router scores.
 struct Scores {
-  const float* logits;  // null: the experts are given
+  const float* logits;  // router logits; null: the experts are given
   int64_t stride;
   int E;
   bool renormalize;
@@ -224,7 +224,7 @@ struct Params {
   const float* w2_bias;   // null: no bias
   int32_t* experts;
   float* weights;
-  const int32_t* row_sequences;  // null: no token is padding
+  const int32_t* row_sequences;  // sequence of each token; null: no token is padding
   CudaBf16* hidden;
   TargetRows y;
   CudaBf16* residual;  // null: y is written; else y is rounded and added to it
@@ -470,7 +470,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   }
   for (int number = 0; n < p.H; n += stride, ++number) {
     float total = 0;
-    float own = 0;  // the sum of the shared expert
+    float own = 0;  // result of the shared expert
     for (int first = 0; first < num_experts; first += kExperts) {
       if (first > 0) load(n, first);
       float sums[kExperts] = {};

@@ -53,8 +53,8 @@ struct MoeRouteArgs {
   // kSparsemixer.
   bool renormalize = true;
   RouterScoring scoring = {};
-  TensorView correction = {};     // [E] fp32, or without memory
-  TensorView expert_scales = {};  // [E] fp32, or without memory
+  TensorView correction = {};     // correction of the ranks [E] fp32; without memory: none
+  TensorView expert_scales = {};  // factors of the experts' weights [E] fp32; without memory: none
 
   // CUDA only: [T], DeviceBatch::row_sequences. Rows of padding get the experts of the first row,
   // so that no expert is computed for padding alone. Null: there is no padding.

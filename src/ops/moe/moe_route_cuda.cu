@@ -16,9 +16,9 @@ namespace {
 
 struct Params {
   const float* logits;
-  const float* correction;       // null: no correction
-  const float* expert_scales;    // null: experts have no scales
-  const int32_t* row_sequences;  // null: no row is padding
+  const float* correction;       // correction of the ranks; null: none
+  const float* expert_scales;    // factors of the experts' weights; null: none
+  const int32_t* row_sequences;  // sequence of each row; null: no row is padding
   int32_t* experts;
   float* weights;
   int64_t logits_stride, experts_stride, weights_stride;
@@ -128,7 +128,7 @@ template <int kPerLane>
 __global__ void __launch_bounds__(kWarp) scored_route_kernel(const __grid_constant__ Params p) {
   constexpr int kMost = kPerLane * kWarp;
   __shared__ float scores[kMost];
-  __shared__ float ranks[kMost];  // used if there are groups
+  __shared__ float ranks[kMost];  // ranks of the experts; used only to choose groups
   __shared__ float groups[kMost];
   __shared__ bool kept[kMost];  // whether each group is kept
   __shared__ float chosen[kMaxExpertsPerToken];

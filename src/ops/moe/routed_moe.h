@@ -52,8 +52,8 @@ struct SharedExpert {
   TensorView gate_up;        // [T, 2I]  g | u, fp32 or as x; rows may be a column range
   TensorView down;           // [H, I]   W2_s, fp32, bf16 or fp16; for few tokens also quantised
   TensorView gate = {};      // [T, 1]   s, fp32; without memory: the expert's output is not gated
-  MutableTensorView hidden;  // [T, I]   as x, scratch
-  MutableTensorView y;       // [T, H]   as x, scratch
+  MutableTensorView hidden;  // [T, I]   as x: scratch for the activation
+  MutableTensorView y;       // [T, H]   as x: scratch for the expert's output
 };
 
 struct RoutedMoeArgs {

@@ -29,11 +29,11 @@ using expert_rows::kThreads, expert_rows::kWarps, expert_rows::ProductParams;
 constexpr int kMostSortPairs = static_cast<int>(MoeDeviceScratch::kMostSortPairs);
 
 struct SortParams {
-  const int32_t* experts;  // [R]
-  int32_t* counts;         // [chunks, E]
+  const int32_t* experts;  // [R]: expert of each (token, slot) pair
+  int32_t* counts;         // [chunks, E]: pairs of each chunk for each expert
   int32_t* row_pair;
   ExpertTile* tiles;
-  int32_t* taken;  // [2]: set to 0 here
+  int32_t* taken;  // [2]: counters that this kernel sets to 0
   int R, E, num_tiles, tile_rows;
   int chunk_pairs;  // (token, slot) pairs for each block, at most kMostSortPairs
 };
@@ -52,7 +52,7 @@ __device__ inline void count_chunk(const SortParams& p, int* counts) {
 // A block counts the pairs of a chunk by expert. Reads R numbers and writes E for each chunk.
 __global__ void __launch_bounds__(kThreads) count_kernel(const __grid_constant__ SortParams p) {
   wait_for_inputs();
-  extern __shared__ int counts[];  // [E]
+  extern __shared__ int counts[];  // [E]: pairs of the chunk for each expert
   count_chunk(p, counts);
   for (int e = threadIdx.x; e < p.E; e += kThreads) p.counts[blockIdx.x * p.E + e] = counts[e];
 }
@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(kThreads) place_kernel(const __grid_constant__
 struct RoundsParams {
   const ExpertTile* tiles;  // [num_tiles], sorted by expert; those after the last one have no rows
   ExpertTile* round_tiles;  // [rounds, num_tiles]: the tiles of each round
-  int32_t* round_taken;     // [rounds, 2]: set to 0 here
+  int32_t* round_taken;     // [rounds, 2]: counters that this kernel sets to 0
   int num_tiles, experts_of_round;
 };
 
@@ -193,8 +193,8 @@ __global__ void __launch_bounds__(kThreads) rounds_kernel(const __grid_constant_
 constexpr int kCombineThreads = 64;
 
 struct CombineParams {
-  const void* down;      // [T * A, H]
-  const float* weights;  // [T * A]
+  const void* down;      // [T * A, H]: expert output of each (token, slot) pair
+  const float* weights;  // [T * A]: weight of each (token, slot) pair
   TargetRows y;
   SourceRows shared;  // [T, H]; without memory: there is no shared expert
   const float* gate;  // gate of the shared expert; null: it is not gated

@@ -297,7 +297,8 @@ __device__ inline void compute(const Params& p, Shared<kMostRows>& s, const Item
   for (int step = 0; step < num_steps; ++step) {
     typename S::Stage& stage = s.stages[turn.stage];
     sm90::wait(s.full[turn.stage], turn.parity);
-    if constexpr (kUp) sm90::fence_async_proxy();  // threads wrote the rows
+    // Makes rows that threads have written visible to wgmma.
+    if constexpr (kUp) sm90::fence_async_proxy();
     const uint64_t a = sm90::rows_along_k(stage.weights[2 * group], 0);
     const uint64_t b = sm90::rows_along_k(stage.weights[2 * group + 1], 0);
     const uint64_t x = sm90::rows_along_k(stage.rows, 0);
@@ -346,7 +347,7 @@ __device__ inline void compute(const Params& p, Shared<kMostRows>& s, const Item
     if (row < kRows) s.places[group][row] = kUp ? item.tile.first_row + row : places[n];
   }
   const auto write = [&](const float(&values)[kRows / 2], int column) {
-    group_barrier(group);  // the tile has been read
+    group_barrier(group);  // the output tile has been read
 #pragma unroll
     for (int two = 0; two < kRows / 16; ++two) {
       const uint32_t four[4] = {sm90::pack(values[8 * two], values[8 * two + 1]),

@@ -33,13 +33,13 @@ inline constexpr int64_t kSm90MinTokens = 32;
 struct TiledExpertsArgs {
   const RoutedMoeArgs* moe = nullptr;
   TensorView x;                       // [T, H] the tokens of the pass
-  int64_t num_rows = 0;               // R = T * A
+  int64_t num_rows = 0;               // R = T * A, rows of all experts
   const int32_t* row_pair = nullptr;  // [R]: the (token, slot) pair of each row
   const ExpertTile* tiles = nullptr;
   int64_t num_tiles = 0;
   int64_t tile_rows = 0;         // rows of a tile: MoeDeviceScratch::kFewTileRows or kManyTileRows
   int32_t* num_taken = nullptr;  // [2] scratch, zero before the launch
-  void* hidden = nullptr;        // [R, I] bf16: scratch
+  void* hidden = nullptr;        // [R, I] bf16: scratch for the activations
   void* down = nullptr;          // [R, H] bf16: W2 f(...) of each (token, slot) pair
 };
 

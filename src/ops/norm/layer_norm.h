@@ -11,7 +11,7 @@ namespace heddle::ops {
 
 struct LayerNormArgs {
   TensorView x;         // input [T, H], activations(context)
-  TensorView weight;    // [H]    f32
+  TensorView weight;    // factor of each column [H] f32
   TensorView bias;      // bias [H] f32; without memory: none
   MutableTensorView y;  // output [T, H] as x; may be x itself
   float epsilon = 1e-5f;

@@ -18,7 +18,7 @@ struct RmsNormArgs {
   TensorView x;  // input [T, G*H], activations(context)
   // [T, G*H] as x, the sum is stored in it; without memory: no residual.
   MutableTensorView residual;
-  TensorView weight;    // [H]      f32
+  TensorView weight;    // factor of each column of a group [H] f32
   MutableTensorView y;  // output [T, G*H] as x; may be x itself
   float epsilon = 1e-6f;
 };

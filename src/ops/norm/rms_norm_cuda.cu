@@ -19,11 +19,11 @@ namespace {
 
 struct Params {
   const void* x;
-  void* residual;  // null: no residual
+  void* residual;  // residual that x is added to; null: none
   const float* weight;
   void* y;
   int64_t x_stride, residual_stride, y_stride;
-  int64_t num_groups;  // T rows times G groups
+  int64_t num_groups;  // T * G groups in all
   int64_t G, H;
   float epsilon;
   bool aligned;  // all rows, all groups and the weight are 16-byte aligned

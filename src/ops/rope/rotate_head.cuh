@@ -14,7 +14,7 @@ namespace heddle::ops {
 
 // The parameters that all heads share.
 struct Rotation {
-  const float* norm_weight;  // [D]; null: no norm
+  const float* norm_weight;  // weight of the norm [D]; null: no norm
   int64_t D;
   int64_t first, half;  // first rotated channel and number of rotated pairs
   bool interleaved;

@@ -12,7 +12,7 @@ namespace heddle::ops::sampling_steps {
 constexpr uint64_t kNoLimit = ~uint64_t{0};
 constexpr int32_t kNone = 0x7fffffff;
 constexpr int kMostCandidates = 2048;
-constexpr int kMostTiles = 4096;  // tiles of the largest vocabulary
+constexpr int kMostTiles = 4096;  // number of tiles of the largest vocabulary
 constexpr int kBins = 256;
 constexpr int kOneWarp = 32;
 constexpr int kMostCompared = kBins;  // most candidates that are ranked by comparing all with all

@@ -487,7 +487,7 @@ class RowFinisher {
       mass_before += mass_at(bin);
       cut.distance |= static_cast<uint32_t>(bin) << shift;
       cut.equals = count_in(bin);
-      team_.meet();  // all threads have read the bins
+      team_.meet();  // all threads have read the bins, which are cleared next
     }
     if (cut.equals > most - count_before) cut.equals = most - count_before;
     const uint64_t weight = scale_.weight(scale_.logit_at(cut.distance));

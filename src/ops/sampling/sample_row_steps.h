@@ -212,7 +212,7 @@ struct RowScale {
 }
 
 struct BestLogit {
-  float max = -INFINITY;  // NaN if a logit is NaN
+  float max = -INFINITY;  // largest logit; NaN if a logit is NaN
 
   HEDDLE_TEAM void take(float x) { max = max_or_nan(max, x); }
 

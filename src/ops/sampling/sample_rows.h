@@ -49,8 +49,8 @@ struct SamplingSlot {
   double min_p_reach = 0;  // temperature * log(min_p); -infinity without min_p
   int64_t min_length = 0;  // at positions below this, the forbidden tokens are not drawn
   float inverse_temperature = 1;
-  float top_p = 1;            // 1: no top_p
-  int32_t top_k = 0;          // 0: no top_k; else below V
+  float top_p = 1;            // share of the mass that top_p keeps; 1: no top_p
+  int32_t top_k = 0;          // tokens that top_k keeps, below V; 0: no top_k
   int32_t greedy = 0;         // not 0: the best token is drawn
   int32_t choice_index = 0;   // index of the choice, an input of the random number
   int32_t top_logprobs = -1;  // number of alternatives to list, at most 20; -1: no logprobs
@@ -103,7 +103,7 @@ enum class DrawKind {
 
 enum class SampleOutcome : int32_t {
   kDrawn,
-  kSkipped,  // the row has no slot
+  kSkipped,  // nothing was drawn, because the row has no slot
   kNotANumber,
   kInfinite,
   kAllMasked,
@@ -111,7 +111,7 @@ enum class SampleOutcome : int32_t {
 };
 
 struct SampledRow {
-  int32_t token = -1;  // -1 if no token was drawn
+  int32_t token = -1;  // the drawn token; -1 if no token was drawn
   SampleOutcome outcome = SampleOutcome::kSkipped;
 
   // These members are set only if the slot wants logprobs (sampling/log_softmax.h computes them).

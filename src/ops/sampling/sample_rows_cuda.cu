@@ -43,7 +43,7 @@ constexpr int kWantedBlocks = kPassBlocks * 132;  // blocks that fill a large GP
 // The run of tiles that a block processes, and its row.
 struct Chunk {
   int64_t r;
-  int first, last;  // range of tiles
+  int first, last;  // range of tiles of the row
 
   __device__ static Chunk of(const Params& p) {
     const auto chunks = static_cast<unsigned>(p.chunks);
@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(kFinishThreads) best_kernel(const __grid_const
   __shared__ BlockTeam<kFinishThreads>::Shared shared;
   __shared__ uint64_t bests[kMostShares];
   auto team = BlockTeam<kFinishThreads>::of_cluster(shared);
-  team.meet();  // all blocks have begun
+  team.meet();  // all blocks of the cluster have started
   wait_for_inputs();
   const Tables& t = p.tables;
   const int64_t r = blockIdx.x / static_cast<unsigned>(team.shares());
