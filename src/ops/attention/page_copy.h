@@ -24,7 +24,7 @@ struct RowCopyArgs {
 
 // One launch; reads and writes each page once: bandwidth-bound. Allocates nothing. An
 // empty list launches nothing.
-// Error: kInvalidArgument, naming the page that does not lie within every layer's pool.
+// Error: kInvalidArgument, naming the page that is not in every layer's pool.
 Status copy_pages(Context& context, const PageCopyArgs& args);
 Status copy_pages_cpu(CpuContext& context, const PageCopyArgs& args);    // args already checked
 Status copy_pages_cuda(CudaContext& context, const PageCopyArgs& args);  // args already checked

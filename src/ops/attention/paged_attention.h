@@ -54,7 +54,7 @@ struct PagedAttentionArgs {
   float scale = 0;
   int64_t window = 0;  // number of tokens that a row attends to, itself included; 0: all
   TensorView sinks;    // [Nq] f32; no memory: the layer has no sinks
-  // the layer's pages: k [P, S, Nkv, D] f32, bf16, f16 or e4m3; v [P, S, Nkv, Dv], without memory
+  // The layer's pages: k [P, S, Nkv, D] f32, bf16, f16 or e4m3; v [P, S, Nkv, Dv], without memory
   // where values are a part of the keys. Appended rows are rounded to the dtype of the pages.
   KvLayer kv;
   const ForwardContext* forward = nullptr;

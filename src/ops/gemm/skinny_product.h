@@ -52,9 +52,9 @@ struct SkinnyProducts {
 [[nodiscard]] bool skinny_products_fit(const CudaContext& context, const SkinnyProducts& args);
 
 // Computes the same bits as the ops one by one. Weights are read before the previous kernel has
-// ended: no kernel in flight may write them. Floor: the weights' bytes, 12 us for 12,288 x 2,048 at
-// 4.2 TB/s. Measured on an H200: 14.6 us for one row, 15.5 for eight; for an LM head of 151,936 x
-// 2,048 141 and 146 (floor: 148).
+// ended, so that kernel must not write any of them. Floor: the weights' bytes, 12 us for 12,288 x
+// 2,048 at 4.2 TB/s. Measured on an H200: 14.6 us for one row, 15.5 for eight; for an LM head of
+// 151,936 x 2,048 141 and 146 (floor: 148).
 Status skinny_products(CudaContext& context, const SkinnyProducts& args);
 
 // The norm and the products that read it, in an op chain that ends in them.
