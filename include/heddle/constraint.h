@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Constraint: restricts an answer to certain texts, token by token. Before each draw the engine
-// asks which tokens may follow; the interface does not say how they are computed.
+// asks it which tokens may follow. The interface does not say how the constraint computes them.
 //
-// An end token ends an answer only where the constraint is complete (and `min_new_tokens` allows
-// it): the engine decides that (request/sequence.h). Elsewhere it is text, if the constraint allows
-// its text, or it is masked.
+// An end token ends an answer only where the constraint is complete and `min_new_tokens` allows it;
+// the engine decides that (request/sequence.h). Elsewhere an end token counts as text if the
+// constraint allows its text, and is masked if not.
 #pragma once
 
 #include <cstdint>

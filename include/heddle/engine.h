@@ -31,42 +31,42 @@ class Tokenizer;
 
 // Properties of the loaded model.
 struct ModelInfo {
-  std::string name;                         // the folder's name
-  std::string architecture;                 // "Qwen3NextForCausalLM"
-  std::string dtype;                        // dtype of the large weights
-  std::string file_format = "safetensors";  // or "gguf"
-  std::string family = {};        // architecture name in a GGUF file; empty: `architecture`
-  std::string quantization = {};  // weight format of a GGUF file, "Q4_K_M"; empty: `dtype`
-  std::string device;             // "cpu, 2 threads, AVX3"
-  std::string device_reason;      // reason for the choice: "asked for", "CUDA is not used: ..."
+  std::string name;          // name of the model's folder
+  std::string architecture;  // architecture in config.json, as "Qwen3NextForCausalLM"
+  std::string dtype;         // dtype of the large weights, as "bfloat16"
+  std::string file_format = "safetensors";  // format of the weight files, "safetensors" or "gguf"
+  std::string family = {};        // architecture name in a GGUF file; empty: as `architecture`
+  std::string quantization = {};  // weight format of a GGUF file, as "Q4_K_M"; empty: as `dtype`
+  std::string device;             // device in words, as "cpu, 2 threads, AVX3"
+  std::string device_reason;  // why this device was chosen: "asked for", "CUDA is not used: ..."
   int64_t num_parameters = 0;
   int64_t vocab_size = 0;
-  int64_t context_length = 0;  // prompt and output together
+  int64_t context_length = 0;  // most tokens of a sequence, prompt and output together
   std::vector<TokenId> eos_token_ids;
-  SamplingParams default_sampling;  // from generation_config.json
+  SamplingParams default_sampling;  // sampling defaults of generation_config.json
 };
 
 // The use of memory, in bytes; printed when the engine starts.
 struct MemoryPlan {
   int64_t weights_bytes =
-      0;  // resident copies; weights used in place from the file are not counted
+      0;  // resident weights; weights used in place from the mapped file are not counted
   int64_t mapped_weights_bytes = 0;
   int64_t kv_pool_bytes = 0;
   int64_t window_pool_bytes = 0;  // KV of sliding-window layers; 0: all layers use the KV pool
   int64_t state_pool_bytes = 0;
-  int64_t snapshot_pool_bytes = 0;  // snapshots whose format differs from that of states
-  int64_t draft_state_bytes = 0;    // one state per draft that a step verifies
+  int64_t snapshot_pool_bytes = 0;  // snapshot pool if snapshots and states differ in format
+  int64_t draft_state_bytes = 0;    // states after drafts: one for each draft that a step verifies
   int64_t shared_pool_bytes = 0;    // limit for all pools together when they have more ids than
                                     // memory; 0: no shared limit
   int64_t activation_bytes = 0;     // the step arena and workspaces
-  int64_t device_bytes = 0;  // GPU: drop in free memory while all this was allocated, as the driver
-                             // reports it, including the context and other programs
-  int64_t kv_tokens = 0;     // capacity of the KV pool
-  int64_t window_tokens = 0;   // capacity of the window pool
+  int64_t device_bytes = 0;  // GPU: drop in free memory during all these allocations, as the driver
+                             // reports it; includes the CUDA context and other programs
+  int64_t kv_tokens = 0;     // capacity of the KV pool in tokens
+  int64_t window_tokens = 0;   // capacity of the window pool in tokens
   std::string kv_dtype;        // dtype of keys and values
-  int64_t state_slots = 0;     // sequences whose recurrent state fits
-  int64_t snapshot_slots = 0;  // stored snapshots that fit; 0: snapshots share the state slots
-  std::string snapshot_dtype;  // CacheOptions::state_dtype
+  int64_t state_slots = 0;     // number of sequences whose recurrent state fits
+  int64_t snapshot_slots = 0;  // number of snapshots that fit; 0: snapshots share the state slots
+  std::string snapshot_dtype;  // format of snapshots (CacheOptions::state_dtype)
   int32_t page_size = 0;
   int32_t max_running_requests = 0;
 
@@ -83,27 +83,27 @@ struct EngineStats {
   int64_t steps = 0;
   int64_t prompt_tokens = 0;
   int64_t output_tokens = 0;
-  int64_t decode_steps = 0;              // sum over steps of the sequences that decoded
-  int64_t draft_tokens = 0;              // drafts that steps verified
-  int64_t accepted_drafts = 0;           // drafts that were accepted
-  double decode_tokens_per_second = 0;   // over the last 40 steps that decoded; 0: no such step yet
-  double prefill_tokens_per_second = 0;  // recent average; 0: not known yet
-  double last_step_seconds_ago = 0;      // time since a step ended; 0: idle or paused
-  double stuck_after_seconds = 0;  // a longer time than this suggests a hang; derived from the
-                                   // steps in flight and recent step times
+  int64_t decode_steps = 0;              // decoding sequences, summed over all steps
+  int64_t draft_tokens = 0;              // drafts that steps verified, since the start
+  int64_t accepted_drafts = 0;           // drafts that were accepted, since the start
+  double decode_tokens_per_second = 0;   // rate over the last 40 decode steps; 0: there were fewer
+  double prefill_tokens_per_second = 0;  // recent average rate; 0: not known yet
+  double last_step_seconds_ago = 0;      // time since the last step ended; 0: idle or paused
+  double stuck_after_seconds = 0;  // a longer last_step_seconds_ago suggests a hang; derived from
+                                   // the steps in flight and recent step times
   bool paused = false;
 };
 
 // One step of the engine, for profiles. Times come from the engine's clock; only differences
 // between them are meaningful.
 struct StepRecord {
-  int64_t number = 0;           // counted from the engine's start
+  int64_t number = 0;           // number of the step, counted from the engine's start
   double plan_seconds = 0;      // time that the host spent on planning
   double launched_seconds = 0;  // time of launch
   double seconds = 0;           // duration of the computation
   double end_seconds = 0;       // time at which the step ended
   int64_t prefill_tokens = 0;   // prompt tokens computed
-  int64_t cached_tokens = 0;    // cached prompt tokens of its new sequences
+  int64_t cached_tokens = 0;    // cached prompt tokens of the sequences that start with the step
   int64_t new_sequences = 0;
   int64_t decode_sequences = 0;  // each draws one token
   int64_t num_running = 0;       // sequences after the step
@@ -114,27 +114,28 @@ inline constexpr int64_t kMaxRecordedSteps = 100000;
 
 // How a pause treats the requests that run or wait.
 enum class PauseMode {
-  kAbort,    // end with FinishReason::kAbort
-  kRetract,  // return to the queue and release their memory: the cache can be cleared
-  kInPlace,  // stay in the batch and keep their memory
+  kAbort,    // requests end with FinishReason::kAbort
+  kRetract,  // requests return to the queue and release their memory, so that the cache can be
+             // cleared
+  kInPlace,  // requests stay in the batch and keep their memory
 };
 
-// New weights for the loaded model, and how requests are treated.
+// New weights for the loaded model, and what happens to requests and the cache.
 struct WeightUpdate {
   std::filesystem::path model_dir;  // folder of another checkpoint of the same model, in the same
                                     // format
   LoadFormat load_format = LoadFormat::kAuto;
   bool abort_all_requests = false;  // true: abort all requests with FinishReason::kAbort; false:
                                     // wait for them
-  bool flush_cache = true;   // false: keep what the old weights computed; new and paused requests
-                             // continue from it
-  bool pause_after = false;  // then pause(PauseMode::kInPlace)
+  bool flush_cache = true;   // false: keep the KV and states that the old weights computed; new and
+                             // paused requests continue from them
+  bool pause_after = false;  // true: after the update, pause(PauseMode::kInPlace)
 };
 
-// The outcome of an update.
+// The outcome of an update of the weights.
 struct WeightsUpdated {
   int64_t num_paused_requests = 0;  // paused requests that continue with the new weights
-  int64_t num_weight_updates = 0;   // since the start, including this one
+  int64_t num_weight_updates = 0;   // updates since the start, including this one
 };
 
 class Engine {
@@ -150,17 +151,18 @@ class Engine {
 
   // Queues a request. Errors (nothing is queued, `on_event` is not called): kInvalidArgument for a
   // bad field or a prompt that does not fit the context, kResourceExhausted when the queue is full,
-  // kUnavailable while shutting down. Limits that only the engine thread can check arrive as the
-  // final event instead, with the same kResourceExhausted: the queue is full by its tokens, by the
-  // tenant's share or, with priorities, of requests that are as urgent.
+  // kUnavailable while shutting down. Some limits can only be checked by the engine thread; their
+  // kResourceExhausted arrives as the final event instead. These are the limits of waiting tokens
+  // and of a tenant's requests, and, with priorities, a queue full of requests that are at least as
+  // urgent.
   virtual Status submit(Request request, EventCallback on_event) = 0;
 
   using BatchCallback = std::function<void(size_t index, RequestEvent&&)>;
 
-  // Queues several requests or none: if one is refused, here or in its final event, all are, before
-  // any of them runs. Events carry the index of their request. Errors: those of submit(), and
-  // kInvalidArgument for more requests than an idle engine takes. With priorities, a queued request
-  // may still be displaced by a more urgent one.
+  // Queues several requests or none: if one is refused, here or in its final event, all are refused
+  // before any of them runs. Events carry the index of their request. Errors: those of submit(),
+  // and kInvalidArgument for more requests than an idle engine accepts. With priorities, a more
+  // urgent request may still displace a queued one.
   virtual Status submit_all(std::vector<Request> requests, BatchCallback on_event) = 0;
 
   // The error with which submit_all() refuses this number of requests regardless of load; callers

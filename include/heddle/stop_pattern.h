@@ -2,8 +2,8 @@
 // StopPattern: a regular expression that ends a text where it matches, compiled to a deterministic
 // automaton over bytes.
 //
-// Threading: immutable; thread-safe. Memory: 2 bytes for every state and kind of byte, at most
-// 512 KiB.
+// Threading: immutable; thread-safe. Memory: 2 bytes for every pair of a state and a class of
+// bytes, at most 512 KiB.
 #pragma once
 
 #include <array>
@@ -25,10 +25,11 @@ class StopPattern {
   static constexpr size_t kMaxStates = 1024;
   static constexpr size_t kMaxBytes = 1024;  // limit for the regular expression
   static constexpr State kStart = 0;
-  static constexpr State kNone = 0xffff;  // no match can follow
+  static constexpr State kNone = 0xffff;  // no match can follow, whatever the next bytes are
 
-  // The syntax is that of constrained answers (docs/structured-output.md), without ^: a match may
-  // begin anywhere. It is the shortest one, so that $ changes nothing.
+  // Compiles a regular expression. The syntax is that of constrained answers
+  // (docs/structured-output.md), without ^: a match may begin anywhere. The shortest match counts,
+  // so that $ changes nothing.
   // Cost: some milliseconds, up to a tenth of a second for regexes made to be expensive.
   // Error: kInvalidArgument for a syntax error, a match of no text, or too many states.
   static Result<std::shared_ptr<const StopPattern>> compile(std::string_view regex);
@@ -44,7 +45,7 @@ class StopPattern {
   // Whether a text that leads to this state is a match.
   [[nodiscard]] bool is_final(State state) const { return (kinds_[state] & kFinal) != 0; }
 
-  // Whether a match may be longer.
+  // Whether more bytes may extend the match.
   [[nodiscard]] bool goes_on(State state) const { return (kinds_[state] & kGoesOn) != 0; }
 
  private:
