@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Activity: the state of the engine thread that other threads may see: counters, the steps in
-// flight, whether it is paused. For statistics, health, and the log when nothing moves any more.
+// flight, whether the engine is paused. Used by statistics, by health checks, and by the watchdog's
+// log when the engine hangs.
 //
 // Threading: thread-safe. The engine thread writes, any thread reads.
 #pragma once
@@ -27,10 +28,11 @@ class Activity {
 
   // ---- The engine thread ----
 
-  // Everything of EngineStats but `paused`, `last_step_seconds_ago` and `stuck_after_seconds`.
+  // Sets all fields of EngineStats except `paused`, `last_step_seconds_ago` and
+  // `stuck_after_seconds`.
   void show(const EngineStats& stats) HEDDLE_EXCLUDES(mutex_);
 
-  // The steps in flight, oldest first, and when the last one ended.
+  // Sets the steps in flight, oldest first, and the time at which the last step ended.
   void show_steps(std::span<const StepFacts> in_flight, double last_end_seconds)
       HEDDLE_EXCLUDES(mutex_);
 
@@ -40,11 +42,11 @@ class Activity {
 
   // ---- Any thread ----
 
-  // The counters that were shown, plus the requests that are still in the inbox.
+  // The counters of the last show(), plus the requests that are still in the inbox.
   [[nodiscard]] EngineStats stats(const Inbox::Load& inbox, double now_seconds) const
       HEDDLE_EXCLUDES(mutex_);
 
-  // StepAllowance::stretch() of the steps in flight.
+  // StepAllowance::stretch() for the steps in flight: how much longer than usual they may take.
   [[nodiscard]] double stretch() const HEDDLE_EXCLUDES(mutex_);
 
   [[nodiscard]] std::string describe(double now_seconds) const HEDDLE_EXCLUDES(mutex_);
@@ -52,7 +54,8 @@ class Activity {
  private:
   mutable Mutex mutex_;
   EngineStats stats_ HEDDLE_GUARDED_BY(mutex_);
-  double last_progress_ HEDDLE_GUARDED_BY(mutex_) = 0;  // when a step or a pause ended
+  // Time at which a step or a pause last ended.
+  double last_progress_ HEDDLE_GUARDED_BY(mutex_) = 0;
   std::array<StepFacts, runner::kMaxStepsInFlight> steps_ HEDDLE_GUARDED_BY(mutex_);
   size_t num_steps_ HEDDLE_GUARDED_BY(mutex_) = 0;
   StepAllowance allowance_ HEDDLE_GUARDED_BY(mutex_);

@@ -20,7 +20,8 @@ void move_all(std::vector<Call>& from, std::vector<Call>& to) {
   from.clear();
 }
 
-// Each call leaves the list before its callback runs, so that none is called twice.
+// Answers the calls of a list. Each call leaves the list before its callback runs, so that none is
+// called twice.
 template <typename Call, typename Answer>
 void answer_all(std::vector<Call>& calls, const Answer& answer) {
   for (const Call& call : std::exchange(calls, {})) call.on_done(answer);
@@ -52,7 +53,8 @@ void ControlCalls::refuse(const Status& status) {
   answer_all(inspections_, status);
 }
 
-// A call that fails or throws stays in the list; the failure answers it.
+// Carries out the pauses. A call that fails or throws stays in the list; the failure of the engine
+// then answers it.
 void ControlCalls::run_pauses() {
   while (!stepper_.failed() && !pauses_.empty()) {
     stepper_.set_paused(pauses_.front().mode);
@@ -92,7 +94,7 @@ void ControlCalls::run_inspections() {
   for (const InspectionCall& call : std::exchange(inspections_, {})) call.on_done(look(call));
 }
 
-// Running out of memory for a copy must not end requests.
+// Copies the engine's state. Running out of memory for the copy must not end requests.
 Result<Inspection> ControlCalls::look(const InspectionCall& call) const {
   try {
     Inspection inspection;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// ControlCalls: pauses, clears of the cache and inspections, from their arrival to their answer.
+// ControlCalls: carries out pauses, clears of the cache and inspections, and answers their callers.
 //
-// A pause is made, or ends, at once; a clear waits until no request uses the cache, at most until
-// its deadline; an inspection copies the state and costs the requests no more than its time.
+// A pause begins or ends at once. A clear waits until no request uses the cache, at most until its
+// deadline. An inspection copies the engine's state; requests only lose the time of the copy.
 //
 // Threading: confined to the engine thread; callbacks run there.
 #pragma once
@@ -22,14 +22,14 @@ class ControlCalls {
   // The references outlive it.
   ControlCalls(Stepper& stepper, Inbox& inbox, const Clock& clock);
 
-  // Takes the control calls out of the mail.
+  // Moves the control calls out of the mail.
   void add(Mail& mail);
 
-  // Carries out what can be now and answers it. Once the engine has failed, pauses and inspections
-  // get the reason.
+  // Carries out and answers the calls that need not wait. Once the engine has failed, pauses and
+  // inspections are answered with the reason.
   void run();
 
-  // Answers all that are left.
+  // Answers all pending calls with this error.
   void refuse(const Status& status);
 
   // Whether clear calls wait for requests to end or for their time limit.
@@ -45,7 +45,7 @@ class ControlCalls {
   Stepper& stepper_;
   Inbox& inbox_;
   const Clock& clock_;
-  const Status out_of_memory_;  // made while memory was left
+  const Status out_of_memory_;  // allocated early: later memory for it may be short
   std::vector<PauseCall> pauses_;
   std::vector<ClearCall> clears_;
   std::vector<InspectionCall> inspections_;

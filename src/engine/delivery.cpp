@@ -99,7 +99,7 @@ void Delivery::deliver(const BatchPlan& plan, StepOutput& output, double end_sec
     const auto scored = scores.next(planned.sequence_id);
     const auto drawn = planned.sample ? spans.next(planned.sequence_id) : std::span<SampledToken>();
     const auto found = live_.find(planned.sequence_id);
-    if (found == live_.end()) continue;  // ended meanwhile
+    if (found == live_.end()) continue;  // the request has ended since the launch
     // A request that ends here may be freed, and with it the memory `planned` points at.
     LiveRequest& live = *found->second;
     if (metrics_ != nullptr && !planned.drafts.empty() && !drawn.front().skipped) {
@@ -119,7 +119,8 @@ void Delivery::deliver(const BatchPlan& plan, StepOutput& output, double end_sec
   }
 }
 
-// False: one failed, and the request has ended.
+// Keeps the log probabilities of a prompt's tokens. Returns false if one of them failed; the
+// request has then ended.
 bool Delivery::take_scores(LiveRequest& live, std::span<request::ScoredToken> scored) {
   for (request::ScoredToken& token : scored) {
     if (!token.error.ok()) {
@@ -208,7 +209,7 @@ int64_t Delivery::finish_all(const Finish& reason) {
   return std::ssize(order_);
 }
 
-// Completes `event_` and hands it to the request's callback; a final one ends the request.
+// Completes `event_` and passes it to the request's callback. A final event also ends the request.
 void Delivery::send(LiveRequest& live, double now) {
   const Sequence& sequence = live.sequence;
   const SequenceTimings& timings = sequence.timings;

@@ -34,7 +34,8 @@ std::string size(int64_t bytes) {
   return fmt::format("{:.1f} KiB", value / (1 << 10));
 }
 
-// A model that drafts reads the model's tokens and answers with them.
+// Checks that a draft model has the tokenizer of the main model, whose token ids it reads and
+// proposes.
 Status check_drafters_tokens(const EngineOptions& options, const tokenizer::Tokenizer& tokenizer) {
   if (options.speculative.algorithm != DraftAlgorithm::kStandalone) return {};
   const std::filesystem::path& folder = options.speculative.draft_model_dir;

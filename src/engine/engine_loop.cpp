@@ -289,7 +289,7 @@ void EngineLoop::run_thread() {
     const Inbox::Orders orders = inbox_.wait(sleep());
     if (orders.stop) break;
     if (orders.abort_all) abort_all(/*for_drain=*/true);
-    run_round();  // even after abort_all(), so that calls of the last mail are answered
+    run_round();  // runs even after abort_all(), so that the calls in the last mail are answered
   }
   abort_all();
 }
@@ -308,9 +308,9 @@ bool EngineLoop::step() {
   return !stepper_.empty() || weight_exchange_.waiting();
 }
 
-// Libraries may throw, mostly when memory runs out. That must end requests, not the process: the
-// step is abandoned, and the next attempt ends all requests. Ending can be repeated if it throws,
-// too.
+// Libraries may throw, mostly when memory runs out. That must end requests, not the process. The
+// failed attempt abandons its step, and the next attempt ends all requests. If that throws too, it
+// is repeated.
 void EngineLoop::run_round() {
   num_rounds_.fetch_add(1, std::memory_order_relaxed);
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
@@ -349,7 +349,7 @@ int64_t EngineLoop::abort_all(bool for_drain) {
       take_mail();
       stepper_.abort_all(count, for_drain);
       break;
-    } catch (const std::exception&) {  // nothing but memory can be missing here
+    } catch (const std::exception&) {  // only an allocation can have failed here
       stepper_.set_failed(out_of_memory_);
     }
   }

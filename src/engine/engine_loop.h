@@ -1,24 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // EngineLoop: the Engine behind Engine::create(). Its thread joins the parts of the engine:
 //
-// - Inbox (inbox.h): what other threads leave for it.
-// - Stepper (stepper.h): the requests it has taken, and the steps that compute them.
+// - Inbox (inbox.h): messages of other threads to the engine thread.
+// - Stepper (stepper.h): the accepted requests, and the steps that compute them.
 // - ControlCalls (control_calls.h): pauses, clears of the cache, inspections.
-// - WeightExchange (weight_exchange.h): other weights take the place of those in use.
-// - Activity (activity.h): what the thread is doing, for other threads.
+// - WeightExchange (weight_exchange.h): replaces the weights in use.
+// - Activity (activity.h): publishes the state of the engine thread to other threads.
 //
-// A round takes the mail, carries out control calls, then plans one step and processes one.
+// A round of the engine thread reads the messages in the inbox, carries out control calls, then
+// plans one step and processes the output of one.
 //
-// When things go wrong: a step that fails, an output that does not fit the plan or an exception of
-// a library end all requests with kError, and the engine refuses new ones: health() says why.
+// Failures: a step that fails, an output that does not fit the plan or an exception thrown by a
+// library ends all requests with kError. The engine then refuses new ones; health() returns the
+// reason.
 //
-// A paused loop computes nothing and does the rest: it takes requests, cancels them, ends those
-// that are out of time.
+// A paused loop computes no steps. It still accepts and cancels requests and ends those whose time
+// limit has passed.
 //
 // Threading:  the functions of Engine are thread-safe; an idle loop sleeps. Drive::kManual starts
-//             no thread: then everything is confined to the thread that calls step(), and time
-//             stands still unless the clock is moved.
-// Cost:       a step of decoding allocates nothing of its own once its vectors have grown.
+// no threads: everything is confined to the thread that calls step(), and time passes only as the
+// clock is moved.
+// Cost:       a decode step allocates no memory of its own once its vectors have grown.
 #pragma once
 
 #include <atomic>
@@ -49,36 +51,37 @@
 namespace heddle::engine {
 
 enum class Drive {
-  kThread,  // a separate engine thread
-  kManual,  // the owner calls step()
+  kThread,  // the loop starts an engine thread
+  kManual,  // no thread: the owner calls step()
 };
 
-// How the start went, for metrics.
+// Times of the engine's start, for metrics.
 struct StartTimes {
-  double began_seconds = 0;  // engine clock
-  double load_seconds = 0;   // how long the model took
+  double began_seconds = 0;  // when the start began, on the engine's clock
+  double load_seconds = 0;   // how long loading the model took
 };
 
 struct EngineParts {
   std::unique_ptr<runner::Runner> runner;
-  std::unique_ptr<tokenizer::Tokenizer> tokenizer;  // null: token ids in and out only
+  std::unique_ptr<tokenizer::Tokenizer> tokenizer;  // null: requests and answers are token ids only
   ModelInfo info;
   MemoryPlan plan;
   // The options that the loop uses itself; the runner was created from the others.
   EngineOptions options;
-  std::function<void()> on_stuck;                   // after the watchdog's log; empty: abort
-  const Clock* clock = nullptr;                     // outlives the loop; null: the machine's
-  std::unique_ptr<scheduler::Scheduler> scheduler;  // null: a BatchScheduler made of the options
+  // Called after the watchdog has logged a hang; empty: abort the process.
+  std::function<void()> on_stuck;
+  const Clock* clock = nullptr;                     // outlives the loop; null: the machine's clock
+  std::unique_ptr<scheduler::Scheduler> scheduler;  // null: a BatchScheduler with `options`
   std::unique_ptr<speculative::Drafter> drafter;    // null: chosen by options.speculative
   std::optional<StartTimes> start;
-  Drive drive = Drive::kThread;  // only with a thread there is a watchdog
+  Drive drive = Drive::kThread;  // the watchdog only runs with kThread
 };
 
 class EngineLoop final : public Engine {
  public:
-  // `parts.runner` is there (checked). The context length becomes at most what the KV pool holds.
-  // Errors: kInvalidArgument naming an option, its value and what it may be; kResourceExhausted
-  // when the system has no thread to give.
+  // `parts.runner` is not null (checked). The context length is cut to what the KV pool holds.
+  // Errors: kInvalidArgument naming an option, its value and the allowed values; kResourceExhausted
+  // when the system cannot start a thread.
   static Result<std::unique_ptr<EngineLoop>> create(EngineParts parts);
 
   ~EngineLoop() override;
@@ -118,24 +121,24 @@ class EngineLoop final : public Engine {
 
   [[nodiscard]] const tokenizer::Tokenizer* tokenizer() const override { return tokenizer_.get(); }
 
-  // Drive::kManual only: one round. False when nothing is left to run.
+  // Drive::kManual only: runs one round. Returns false when nothing is left to run.
   bool step();
 
-  // A text for the log when nothing moves any more: steps in flight, counters, requests.
+  // Text for the log when the engine hangs: steps in flight, counters, requests.
   [[nodiscard]] std::string describe() const;
 
-  // Rounds that were begun since the start. An idle loop does none, however long it waits.
+  // Rounds begun since the start. An idle loop begins none, however long it waits.
   [[nodiscard]] int64_t num_rounds() const { return num_rounds_.load(std::memory_order_relaxed); }
 
-  // Drive::kManual only: the scheduler proves its invariants or aborts.
+  // Drive::kManual only: the scheduler checks its invariants and aborts if one is broken.
   void check_invariants() const { stepper_.scheduler().check_invariants(); }
 
  private:
-  // The parts that create() makes before the loop.
+  // The parts that create() makes before it constructs the loop.
   struct Made {
-    std::unique_ptr<const Clock> own_clock;  // null if the parts have a clock
+    std::unique_ptr<const Clock> own_clock;  // null if EngineParts has a clock
     std::unique_ptr<scheduler::Scheduler> scheduler;
-    std::unique_ptr<EngineMetrics> metrics;  // null: off
+    std::unique_ptr<EngineMetrics> metrics;  // null: metrics are off
     int64_t pool_tokens = 0;                 // capacity of the KV pool in tokens
   };
 
@@ -143,39 +146,41 @@ class EngineLoop final : public Engine {
 
   void start_threads();
 
-  // Any thread: makes a live request of it, if it can be served at all.
+  // Any thread: turns a request into a LiveRequest in `arrivals`, or returns why it cannot be
+  // served.
   Status prepare(Request request, EventCallback on_event, Arrivals& arrivals) const;
   Status refused(Status status, size_t num_requests);
 
-  // The engine thread.
+  // The functions below run on the engine thread.
   void run_thread();
   [[nodiscard]] Inbox::Sleep sleep() const;
   void run_round();
   void take_mail();
   int64_t abort_all(bool for_drain = false);
 
-  // Constant after construction.
+  // The members below do not change after construction.
   const std::unique_ptr<const Clock> own_clock_;
   const Clock& clock_;
   const EngineOptions options_;
   const ModelInfo info_;
   const MemoryPlan memory_plan_;
   const std::unique_ptr<tokenizer::Tokenizer> tokenizer_;
-  const int64_t max_at_once_;   // requests per call
-  const Status out_of_memory_;  // made in time: later there may be no memory for it
+  const int64_t max_at_once_;   // most requests per call
+  const Status out_of_memory_;  // allocated early: later memory for it may be short
 
-  // Thread-safe.
-  const std::unique_ptr<EngineMetrics> metrics_;  // null: off
+  // The members below are thread-safe.
+  const std::unique_ptr<EngineMetrics> metrics_;  // null: metrics are off
   Inbox inbox_;
   Activity activity_;
   StepRecorder step_recorder_;
   std::atomic<int64_t> num_rounds_{0};
 
-  // Engine thread only, except the stepper's set_step_delay() and the scheduler's check_*().
+  // The members below are used by the engine thread only, except the stepper's set_step_delay() and
+  // the scheduler's check_*().
   Stepper stepper_;
   ControlCalls control_calls_;
   WeightExchange weight_exchange_;
-  Mail mail_;  // mail that a round which was cut short did not process
+  Mail mail_;  // messages that an interrupted round did not process
 
   // Last: the threads start when all members above exist.
   const std::function<void()> on_stuck_;

@@ -8,7 +8,8 @@
 namespace heddle::engine {
 namespace {
 
-// From a tenth of a millisecond, which small models on a CPU need, to the minutes of long queues.
+// Bucket bounds of latencies in seconds, from the times of small models on a CPU to the minutes of
+// long queues.
 constexpr double kLatencyBounds[] = {.001, .0025, .005, .01, .025, .05, .1,  .2,  .4,
                                      .6,   .8,    1,    2,   4,    6,   8,   10,  20,
                                      40,   60,    80,   100, 200,  400, 600, 1200};
@@ -24,13 +25,14 @@ constexpr double kRetractionBounds[] = {0, 1, 2, 3, 5, 10};
 constexpr std::array kFinishes = {"stop", "length", "abort", "error"};
 constexpr std::array kKinds = {"prefill", "decode", "mixed"};
 
-// Stages of a request: from arrival until submit(), until its first step, its first token, its end.
+// Stages of a request: before submit(), until its first step, until its first token, until its end.
 constexpr std::array kStages = {"prepare", "queue", "prefill", "decode"};
 
-// Why tokens are computed again: CacheLoss.
+// Why prompt tokens were computed again: the fields of CacheLoss.
 constexpr std::array kLosses = {"eviction", "missing_state", "grid", "last_token"};
 
-// Why requests are refused: the name at the beginning of the status's message, or its code.
+// Why requests are refused: the name at the beginning of the status's message, or the name of its
+// code.
 constexpr std::array<std::string_view, 7> kRefusals = {
     "displaced",         "tenant_queue_full", "queue_timeout", "running_timeout",
     "deadline_exceeded", "queue_full",        "shutting_down"};
@@ -351,7 +353,7 @@ void EngineMetrics::on_step(const StepFacts& step, int64_t num_streams,
   }
 }
 
-// A stream begins with its first token: from then on every step that does not decode holds it up.
+// Measures how long steps without decoding delay streams. A stream begins with its first token.
 void EngineMetrics::count_decode_stall(const StepFacts& step, int64_t num_streams) {
   const bool decodes = step.decode_sequences > 0;
   if (decodes && stall_since_ >= 0) {
@@ -418,7 +420,7 @@ void EngineMetrics::show(const scheduler::SchedulerStats& stats, int64_t num_pau
   waiting_.set(static_cast<double>(stats.num_waiting));
   oldest_wait_.set(stats.oldest_wait_seconds);
   paused_.set(static_cast<double>(num_paused));
-  if (num_paused > 0) stall_since_ = -1;  // the pause is on purpose
+  if (num_paused > 0) stall_since_ = -1;  // a pause is no stall
   kv_used_.set(static_cast<double>(stats.kv_tokens_used));
   kv_usage_.set(ratio(stats.kv_tokens_used, limits_.kv_tokens));
   kv_cached_.set(static_cast<double>(cached));

@@ -13,15 +13,17 @@
 namespace heddle::engine {
 namespace {
 
-constexpr int64_t kMaxClears = 64;       // limit of clear calls that wait for the engine to be idle
-constexpr int64_t kMaxPauses = 64;       // not taken yet
-constexpr int64_t kMaxInspections = 16;  // not taken yet
+constexpr int64_t kMaxClears = 64;  // limit of clear calls not answered yet
+constexpr int64_t kMaxPauses = 64;  // limit of pauses that the engine thread has not taken yet
+// Limit of inspections that the engine thread has not taken yet.
+constexpr int64_t kMaxInspections = 16;
 constexpr size_t kMaxDescribed = 32;
 
-// How often the time limits of waiting requests are checked while nothing runs.
+// While nothing runs, the time limits of waiting requests are checked this often.
 constexpr std::chrono::milliseconds kShortSleep{50};
 
-constexpr double kMaxTimeoutSeconds = 1e6;  // the arithmetic of std::chrono can carry it
+// Longest timeout, s, that the arithmetic of std::chrono can represent.
+constexpr double kMaxTimeoutSeconds = 1e6;
 
 template <typename Element>
 void append(std::vector<Element>& to, std::vector<Element>& from) {
@@ -44,7 +46,7 @@ Status Inbox::submit(Arrivals arrivals) {
   const MutexLock lock(mutex_);
   HEDDLE_RETURN_IF_ERROR(refusal());
   HEDDLE_RETURN_IF_ERROR(check_room(std::ssize(arrivals)));
-  HEDDLE_RETURN_IF_ERROR(claim_ids(arrivals, now));  // may throw; from here on nothing does
+  HEDDLE_RETURN_IF_ERROR(claim_ids(arrivals, now));  // may throw; the lines below do not
   if (num_unfinished_ == 0) busy_since_ = now;
   num_unfinished_ += std::ssize(arrivals);
   const int64_t call = next_sequence_id_;
@@ -55,7 +57,7 @@ Status Inbox::submit(Arrivals arrivals) {
     sequence.id = next_sequence_id_++;
     seed_state_ += 0x9e3779b97f4a7c15u;
     sequence.seed = sequence.request.sampling.seed.value_or(ops::mix64(seed_state_));
-    mail_.arrivals.push_back(std::move(live));  // within its capacity
+    mail_.arrivals.push_back(std::move(live));  // fits the reserved capacity
   }
   mail_came_.notify_one();
   return {};
@@ -80,7 +82,7 @@ Status Inbox::check_room(int64_t num_arrivals) const {
                   std::max<int64_t>(waiting - slots, 0), call, limits_.max_queued));
 }
 
-// Enters the arrivals in open_, all or none.
+// Adds all arrivals to open_, or none.
 Status Inbox::claim_ids(const Arrivals& arrivals, double now) {
   size_t num_claimed = 0;
   const auto undo = [&]() HEDDLE_REQUIRES(mutex_) {
@@ -182,7 +184,7 @@ void Inbox::inspect(InspectionCall call) {
   Status refused;
   {
     const MutexLock lock(mutex_);
-    // While it drains it can be looked at; once it has failed or stops there is nothing to see.
+    // An engine that drains can be inspected; one that has failed or stops cannot.
     if (!failure_.ok() || stopping_) refused = refusal();
     if (refused.ok() && std::ssize(mail_.inspections) >= kMaxInspections) {
       refused = resource_exhausted(
@@ -212,7 +214,7 @@ int64_t Inbox::finish_drain(double timeout_seconds) {
   const int64_t aborted_before = num_aborted_by_drain_;
   abort_requested_ = true;
   mail_came_.notify_one();
-  became_idle_.wait(mutex_, finished);  // at most the step in flight
+  became_idle_.wait(mutex_, finished);  // takes at most as long as the step in flight
   return num_aborted_by_drain_ - aborted_before;
 }
 
@@ -292,8 +294,8 @@ void Inbox::take(Mail& mail) {
   append(mail.clears, mail_.clears);
   if (mail_.update) mail.update = std::exchange(mail_.update, std::nullopt);
   woken_ = false;
-  // One at a time, so that many of them delay no step by much. The others stay mail, for which the
-  // engine thread does not sleep.
+  // One inspection per round, so that many of them delay no step by much. The others stay in the
+  // inbox, and the engine thread does not sleep while there are any.
   while (!mail_.inspections.empty() && (stopping_ || mail.inspections.empty())) {
     mail.inspections.push_back(std::move(mail_.inspections.front()));
     mail_.inspections.erase(mail_.inspections.begin());

@@ -39,7 +39,7 @@ std::optional<Finish> LiveRequest::take_token(TokenId token, int64_t context_len
   const int match = append_text(token, may_stop, text);
   if (match != StopTextMatcher::kNoMatch) return stopped_by_text(match);
   if (!is_complete()) return std::nullopt;
-  // Also before min_new_tokens: there is no token to continue with.
+  // Even before min_new_tokens: the constraint allows no token to continue with.
   flush(text);
   return Finish{.reason = FinishReason::kStop, .matched_token = token};
 }

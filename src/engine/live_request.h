@@ -2,7 +2,7 @@
 // LiveRequest: a request that the engine has accepted and not yet answered to the end. It joins the
 // sequence with the detokenizer and the stop conditions.
 //
-// Threading: made by the submitting thread, from the inbox on confined to the engine thread.
+// Threading: created by the submitting thread; confined to the engine thread once in the inbox.
 #pragma once
 
 #include <optional>
@@ -20,14 +20,14 @@ namespace heddle::engine {
 
 class LiveRequest {
  public:
-  // `tokenizer` is null for engines without one: tokens only.
+  // `tokenizer` is null for engines without one: the request gets tokens and no text.
   LiveRequest(Request request, uint64_t seed, std::span<const TokenId> eos_token_ids,
               const tokenizer::Tokenizer* tokenizer, Engine::EventCallback callback)
       : sequence(0, std::move(request), seed, eos_token_ids),
         on_event(std::move(callback)),
         matcher_(sequence.request.stop) {
     if (tokenizer != nullptr) {
-      // Output continues the prompt: its first word keeps its space.
+      // The output continues the prompt, so its first word keeps its leading space.
       detokenizer_.emplace(
           *tokenizer,
           tokenizer::DetokenizeOptions{.skip_special_tokens = sequence.request.skip_special_tokens,
@@ -35,30 +35,32 @@ class LiveRequest {
     }
   }
 
-  // Takes the next token of the output, which the sequence has already; it may have more, unless a
-  // constraint holds it. Appends the text that is certain to `text` and returns why the request
-  // ends here, if it does. The order of the tests: length, token, text, constraint; but a stop text
-  // that the last token completes counts, because clients must not see it, and so does an answer
-  // that the last token completes by its constraint.
+  // Processes the next token of the output. The sequence has it already and may have more, unless a
+  // constraint is set. Appends to `text` the text that is final. Returns why the request ends with
+  // this token, or nullopt. The tests are made in the order length, token, text, constraint, with
+  // two exceptions at the length limit: a stop text that the last token completes still counts,
+  // because clients must not see it, and so does an answer that the last token completes by its
+  // constraint.
   std::optional<Finish> take_token(TokenId token, int64_t context_length, std::string& text);
 
-  // Appends the text that was held back; for requests that take_token() did not end.
+  // Appends the text that was held back, for requests that take_token() did not end.
   void flush(std::string& text);
 
   request::Sequence sequence;
   Engine::EventCallback on_event;
-  std::vector<TokenLogprob> prompt_logprobs;  // kept until the first event, which carries them
-  int64_t call = 0;                           // sequence id of the call's first request
-  int64_t num_delivered = 0;                  // output tokens returned by take_token()
-  double last_token_seconds = -1;             // engine clock; negative: no token yet
+  std::vector<TokenLogprob> prompt_logprobs;  // held until the first event, which carries them
+  int64_t call = 0;                           // sequence id of the first request of the same call
+  int64_t num_delivered = 0;                  // number of output tokens processed by take_token()
+  // When the last token was delivered, on the engine's clock; negative: no token yet.
+  double last_token_seconds = -1;
 
  private:
   [[nodiscard]] Finish stopped_by_text(int match) const;
 
-  // The constraint lets nothing follow the token that was delivered last.
+  // Whether the constraint allows no token after the last delivered one.
   [[nodiscard]] bool is_complete() const;
 
-  // Returns what StopTextMatcher::push() does.
+  // Detokenizes a token, appends its final text, and returns the result of StopTextMatcher::push().
   int append_text(TokenId token, bool may_stop, std::string& text);
 
   std::optional<tokenizer::IncrementalDetokenizer> detokenizer_;

@@ -16,7 +16,7 @@
 namespace heddle::engine {
 namespace {
 
-// Least grid of state snapshots; chunks of the delta rule divide it.
+// Smallest grid of state snapshots, in tokens: a multiple of the delta rule's chunks.
 constexpr int64_t kMinGrid = 64;
 constexpr int32_t kMaxQueuedRequests = 1 << 20;
 
@@ -81,7 +81,7 @@ Result<scheduler::BatchSchedulerOptions> scheduler_options(const EngineOptions& 
   wanted.chunked_prefill_tokens =
       options.chunked_prefill_tokens.value_or(wanted.chunked_prefill_tokens);
   wanted.random_seed = options.random_seed;
-  // Without priorities it is the arriving request that is refused, and the engine does it.
+  // Without priorities a full queue refuses the arriving request, and the inbox does that itself.
   wanted.max_queued = options.scheduling.enable_priority ? options.max_queued_requests
                                                          : std::numeric_limits<int32_t>::max();
 

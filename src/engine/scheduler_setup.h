@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the options of an engine and the pools of its runner to the options of its scheduler.
+// Converts the options of an engine and the pools of its runner to the options of its scheduler.
 #pragma once
 
 #include <heddle/options.h>
@@ -10,21 +10,22 @@
 
 namespace heddle::engine {
 
-// The policy of `options` is settled.
-// Error: kInvalidArgument naming the option, its value and what it may be.
+// The options of the scheduler. `options` has been through settle_policy().
+// Error: kInvalidArgument naming the option, its value and the allowed values.
 [[nodiscard]] Result<scheduler::BatchSchedulerOptions> scheduler_options(
     const EngineOptions& options, const runner::PoolSizes& sizes,
     const request::StepLimits& limits);
 
-// Finds the errors that can be found before the model is loaded, which may take minutes. Errors:
-// those of scheduler_options().
+// Finds the errors that need no loaded model, because loading may take minutes. Errors: those of
+// scheduler_options().
 [[nodiscard]] Status check_options(const EngineOptions& options);
 
-// Errors: those of scheduler_options().
+// Checks the options of metrics. Errors: those of scheduler_options().
 [[nodiscard]] Status check_metrics_options(const MetricsOptions& options);
 
-// Settles which policy the scheduler will follow: "priority" is fcfs with priorities, and a policy
-// that needs the cache is fcfs without one. The same errors.
+// Replaces the policy by the one that the scheduler will follow: "priority" becomes fcfs with
+// priorities, and without a cache a policy that needs it becomes fcfs. Errors: those of
+// scheduler_options().
 [[nodiscard]] Status settle_policy(EngineOptions& options);
 
 }  // namespace heddle::engine

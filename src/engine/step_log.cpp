@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kDecodeInterval = 40;
 
-// Empty where none were verified.
+// Text about accepted drafts for the log; empty if no drafts were verified.
 std::string gain_of_drafts(const StepLog::Decoded& decoded) {
   if (decoded.draft_tokens == 0) return {};
   const auto over = [](int64_t part, int64_t whole) {

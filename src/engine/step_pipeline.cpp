@@ -83,13 +83,13 @@ Status check_output(const BatchPlan& plan, const StepOutput& output, int64_t voc
   return check_made_drafts(plan, output, vocab_size);
 }
 
-// Tokens beyond the first of each sequence.
+// Counts the accepted drafts: the tokens of each sequence beyond its first.
 int64_t count_accepted_drafts(const BatchPlan& plan, const StepOutput& output) {
   return std::ssize(output.tokens) -
          std::ranges::count_if(plan.sequences, [](const auto& planned) { return planned.sample; });
 }
 
-// Abandons a step unless it was completed, also when an exception passes.
+// Abandons a step on destruction unless it was completed, so that exceptions are covered too.
 class AbandonUnlessDone {
  public:
   AbandonUnlessDone(scheduler::Scheduler& scheduler, const BatchPlan& plan)
@@ -157,7 +157,7 @@ Status StepPipeline::launch(const StepFacts& facts) {
 Result<FinishedStep> StepPipeline::wait() {
   HEDDLE_CHECK(!empty());
   Slot& slot = oldest();
-  --num_in_flight_;  // whatever goes wrong from here on, this step is over
+  --num_in_flight_;  // even if a later line fails, this step is no longer in flight
   AbandonUnlessDone guard(scheduler_, slot.plan);
   HEDDLE_ASSIGN_OR_RETURN(StepOutput output, runner_->wait());
   const double now = clock_.now_seconds();

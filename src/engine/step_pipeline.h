@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// StepPipeline: the steps between the scheduler and the runner. It keeps up to two in flight, so
+// StepPipeline: runs the scheduler's plans on the runner. It keeps up to two steps in flight, so
 // that the runner computes one while the engine thread processes the step before and plans the
-// next; without overlap, one at a time.
+// next. Without overlap only one step is in flight.
 //
 //   plan() -> launch() -> wait() -> recycle()      or, when something failed, abandon_all()
 //
 // Every plan of the scheduler is either completed by wait() or abandoned: the pipeline owns the
-// plans, the runner, and that promise. An error or an exception leaves it in a state from which
-// abandon_all() recovers.
+// plans and the runner and guarantees that. After an error or an exception, abandon_all() recovers.
 //
 // Threading: confined to the engine thread. Cost: allocates nothing of its own.
 #pragma once
@@ -29,14 +28,14 @@
 namespace heddle::engine {
 
 struct PipelineOptions {
-  bool overlap = true;     // two steps in flight
-  int64_t vocab_size = 0;  // tokens outside it fail the step that drew them
+  bool overlap = true;     // up to two steps in flight instead of one
+  int64_t vocab_size = 0;  // a drawn token outside this vocabulary fails its step
 };
 
-// A step that was computed and that the scheduler has counted.
+// A step that the runner has computed and the scheduler has counted.
 struct FinishedStep {
   const request::BatchPlan* plan = nullptr;  // valid until the next launch()
-  request::StepOutput output;                // a span per sequence with `sample`, in plan order
+  request::StepOutput output;  // drawn tokens: one span per sequence with `sample`, in plan order
   StepFacts facts;
 };
 
@@ -50,13 +49,13 @@ class StepPipeline {
 
   [[nodiscard]] bool full() const { return num_in_flight_ == max_in_flight_; }
 
-  // The next step; null when nothing can run now, or when it is better planned after the one in
-  // flight (Scheduler::awaits_draws()). It stays as it is until it is finished or
-  // abandoned. Not when full (checked).
+  // Plans the next step. Null when nothing can run now, or when planning should wait for the step
+  // in flight (Scheduler::awaits_draws()). The plan stays valid until it is finished or abandoned.
+  // Not to be called when full() (checked).
   [[nodiscard]] const request::BatchPlan* plan();
 
-  // Starts the step of plan(); `facts` counts it. Error: that of Runner::submit(); all steps have
-  // then been abandoned.
+  // Starts the step of plan(); `facts` counts its work. Error: that of Runner::submit(); all steps
+  // have then been abandoned.
   Status launch(const StepFacts& facts);
 
   // Waits for the oldest step in flight (checked: there is one).
@@ -64,19 +63,19 @@ class StepPipeline {
   // has then been abandoned.
   Result<FinishedStep> wait();
 
-  // Takes back the memory of a finished step.
+  // Gives the memory of a finished step's output back to the runner for reuse.
   void recycle(FinishedStep step) { runner_->recycle(std::move(step.output)); }
 
-  // Waits for the steps in flight and has the scheduler forget them, as well as a plan that was not
-  // launched.
+  // Waits for the steps in flight and abandons them in the scheduler, and a plan that was not
+  // launched too.
   void abandon_all();
 
-  // Runner::use_weights(), while no step is in flight (checked).
+  // Calls Runner::use_weights(). No step may be in flight (checked).
   Status use_weights(const runner::NewWeights& weights);
 
   [[nodiscard]] const runner::Runner& runner() const { return *runner_; }
 
-  // Since the start.
+  // Number of steps finished since the start.
   [[nodiscard]] int64_t num_finished() const { return num_finished_; }
 
  private:
@@ -89,7 +88,7 @@ class StepPipeline {
     return slots_[(next_ + slots_.size() - num_in_flight_) % slots_.size()];
   }
 
-  // The first `count` steps from the oldest one in flight on.
+  // Publishes the `count` oldest unfinished steps to Activity.
   void show_in_flight(size_t count);
 
   std::unique_ptr<runner::Runner> runner_;
@@ -99,12 +98,12 @@ class StepPipeline {
   const PipelineOptions options_;
   const size_t max_in_flight_;
 
-  std::array<Slot, runner::kMaxStepsInFlight> slots_;  // used in turn
-  size_t next_ = 0;                                    // slot of the next plan
-  size_t num_in_flight_ = 0;                           // launched, not waited for
-  bool planned_ = false;                               // the next slot has a plan to launch
-  double plan_seconds_ = 0;                            // duration of planning
-  double last_end_ = 0;                                // when the last step ended
+  std::array<Slot, runner::kMaxStepsInFlight> slots_;  // plans of the steps, used as a ring
+  size_t next_ = 0;                                    // index of the slot for the next plan
+  size_t num_in_flight_ = 0;  // steps that were launched and not waited for
+  bool planned_ = false;      // the next slot has a plan that is not launched yet
+  double plan_seconds_ = 0;   // how long the last plan took, s
+  double last_end_ = 0;       // when the last step ended, engine clock
   int64_t num_finished_ = 0;
 };
 

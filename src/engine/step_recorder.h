@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// StepRecorder: keeps what the steps of a while computed and when, for profiles.
+// StepRecorder: records the work and the times of steps between start() and stop(), for profiles.
 //
 // Threading: thread-safe.
-// Cost:      of on_step() one relaxed load while nothing is recorded; a recording allocates at its
-//            start, not with its steps.
-// Bounds:    kMaxRecordedSteps; a recording that has as many ends.
+// Cost:      on_step() is one relaxed load while nothing is recorded. A recording allocates its
+// memory at the start, not per step.
+// Bounds:    a recording ends after kMaxRecordedSteps steps at the latest.
 #pragma once
 
 #include <atomic>
@@ -20,17 +20,18 @@ namespace heddle::engine {
 
 class StepRecorder {
  public:
-  // Errors: as Engine::record_steps().
+  // Starts a recording. Errors: those of Engine::record_steps().
   Status start(int64_t max_steps, Engine::StepsCallback on_done) HEDDLE_EXCLUDES(mutex_);
 
-  // Calls the callback of start() before it returns. Errors: as Engine::stop_recording().
+  // Ends the recording and, before it returns, calls the callback of start(). Errors: those of
+  // Engine::stop_recording().
   Status stop() HEDDLE_EXCLUDES(mutex_);
 
   void on_step(int64_t number, const StepFacts& facts, const scheduler::SchedulerStats& stats)
       HEDDLE_EXCLUDES(mutex_);
 
  private:
-  std::atomic<bool> recording_{false};  // written with the mutex
+  std::atomic<bool> recording_{false};  // only written while mutex_ is held
   Mutex mutex_;
   size_t max_steps_ HEDDLE_GUARDED_BY(mutex_) = 0;
   std::vector<StepRecord> steps_ HEDDLE_GUARDED_BY(mutex_);

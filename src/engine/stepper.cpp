@@ -28,7 +28,7 @@ void Stepper::add(Arrivals& arrivals) {
   call_.clear();
   int64_t call = 0;
   for (std::unique_ptr<LiveRequest>& arrival : arrivals) {
-    if (arrival == nullptr) continue;  // added by an earlier attempt
+    if (arrival == nullptr) continue;  // an earlier attempt has added this request
     if (arrival->call != call) submit_call();
     call = arrival->call;
     call_.push_back(&delivery_.add(std::move(arrival)));
@@ -105,7 +105,7 @@ void Stepper::step() {
   }
 }
 
-// False if there is nothing to run now.
+// Plans and launches the next step. False if there is nothing to run now.
 bool Stepper::launch_step() {
   const request::BatchPlan* const plan = pipeline_.plan();
   if (plan == nullptr) return false;
@@ -208,8 +208,8 @@ void Stepper::check_when_idle() {
   unchecked_ = false;
 }
 
-// Shows other threads the state after a change, and only then counts requests as ended: a drain
-// that returns finds nothing in use.
+// Publishes the state to other threads after a change. Ended requests are counted last, so that a
+// drain that returns finds nothing in use.
 scheduler::SchedulerStats Stepper::settle(int64_t num_aborted_by_drain) {
   const scheduler::SchedulerStats scheduled = scheduler_->stats();
   if (shown_.metrics != nullptr) {

@@ -5,15 +5,16 @@
 // - StepPipeline (step_pipeline.h): sends plans to the runner and receives their outputs.
 // - Delivery (delivery.h): tokens become events; requests end.
 //
-// Steps overlap: while the runner computes one, step() processes the one before and plans the next,
-// so that the device never waits for the host. A request that ends is in one more step, which skips
-// it or whose result for it is dropped. With SchedulingOptions::overlap = false, one step runs at a
-// time.
+// Steps overlap: while the runner computes one, step() processes the output of the one before and
+// plans the next, so that the device never waits for the host. A request that ends may therefore be
+// in one more step, which skips the request or whose result for it is dropped. With
+// SchedulingOptions::overlap = false, one step runs at a time.
 //
 // After every change it publishes its state to other threads (Activity, EngineMetrics, Inbox).
 //
 // When a step fails, or its output does not fit the plan, all requests end with kError and the
-// Inbox refuses new ones. After an exception of a library, finish_all() recovers.
+// Inbox refuses new ones. After an exception thrown by a library, finish_all() restores a valid
+// state.
 //
 // Threading: confined to the engine thread, except set_step_delay() and the scheduler's check_*().
 // Cost:      a decode step allocates nothing once the vectors have grown.
@@ -43,7 +44,7 @@
 
 namespace heddle::engine {
 
-// Debug and sanitized builds: the scheduler proves its invariants whenever the last request has
+// Debug and sanitizer builds: the scheduler checks its invariants whenever the last request has
 // ended.
 #if defined(NDEBUG) && !HEDDLE_SANITIZED
 inline constexpr bool kChecksWhenIdle = false;
@@ -53,17 +54,18 @@ inline constexpr bool kChecksWhenIdle = true;
 
 struct StepperOptions {
   PipelineOptions pipeline;
-  int64_t context_length = 0;        // requests end at this length
+  int64_t context_length = 0;        // length in tokens at which requests end
   int64_t pool_tokens = 0;           // capacity of the KV pool in tokens
   std::function<void()> on_failure;  // called after the requests have ended; may be empty
 };
 
-// Where the engine thread publishes its state to other threads; all thread-safe.
+// The objects through which the engine thread publishes its state to other threads; all
+// thread-safe.
 struct Shown {
   Inbox& inbox;
   Activity& activity;
   StepRecorder& recorder;
-  EngineMetrics* metrics;  // null: off
+  EngineMetrics* metrics;  // null: metrics are off
 };
 
 class Stepper {
@@ -85,7 +87,7 @@ class Stepper {
   void finish_all(const Finish& finish);
 
   // Like finish_all() with kAbort, and adds the number of requests to `count`. `for_drain`: a drain
-  // waits for them.
+  // waits for these requests.
   void abort_all(int64_t& count, bool for_drain);
 
   [[nodiscard]] int64_t num_live() const { return delivery_.num_live(); }
@@ -107,8 +109,8 @@ class Stepper {
   // Waits for the steps in flight and delivers their tokens.
   void finish_steps();
 
-  // Starts a pause, or ends it with nullopt. Does nothing once a step has failed: an engine that
-  // ends is not paused.
+  // Starts a pause, or ends it with nullopt. Does nothing once a step has failed, because a failed
+  // engine is not paused.
   void set_paused(std::optional<PauseMode> mode);
 
   [[nodiscard]] bool paused() const { return paused_; }
@@ -118,16 +120,16 @@ class Stepper {
   // Clears the prefix cache. Returns false and does nothing while requests use it.
   [[nodiscard]] bool clear_cache();
 
-  // Makes new requests wait until admit_arrivals(). Returns true once all others have ended. During
-  // a pause, which already holds all requests, it does nothing and returns true.
+  // Makes new requests wait until admit_arrivals(). Returns true once all earlier requests have
+  // ended. During a pause no request runs; then it does nothing and returns true.
   [[nodiscard]] bool hold_arrivals();
   void admit_arrivals();
 
-  // Later steps use these weights. No step is in flight (checked). `flush`: no cached page or state
-  // is reused. Error: that of Runner::use_weights(); the stepper has then failed.
+  // Makes later steps use these weights. No step is in flight (checked). `flush`: no cached page or
+  // state is reused. Error: that of Runner::use_weights(); the stepper has then failed.
   Status use_weights(const runner::NewWeights& weights, bool flush);
 
-  // Number of weight updates.
+  // Number of weight updates since the start.
   [[nodiscard]] int64_t num_weight_updates() const { return num_weight_updates_; }
 
   [[nodiscard]] const runner::Runner& runner() const { return pipeline_.runner(); }
@@ -138,14 +140,15 @@ class Stepper {
 
   [[nodiscard]] bool failed() const { return failed_; }
 
-  // Makes the Inbox refuse requests. Requests of the stepper end with finish_all().
+  // Marks the stepper as failed and makes the Inbox refuse requests. The caller then ends the
+  // stepper's requests with finish_all().
   void set_failed(const Status& status);
 
-  // Lets the scheduler check its invariants when the last request has ended. Debug and sanitizer
-  // builds only.
+  // Debug and sanitizer builds only: lets the scheduler check its invariants when the last request
+  // has ended.
   void check_when_idle();
 
-  // Any thread: delays each step by these seconds.
+  // Any thread: delays each step's launch by these seconds.
   void set_step_delay(double seconds) { step_delay_seconds_ = seconds; }
 
  private:
@@ -165,8 +168,9 @@ class Stepper {
   StepLog step_log_;
   std::atomic<double> step_delay_seconds_{0};
 
-  std::vector<request::Sequence*> call_;     // scratch
-  std::vector<scheduler::Dropped> dropped_;  // scratch
+  std::vector<request::Sequence*> call_;  // sequences of one call, kept to reuse its memory
+  // Requests that the scheduler dropped, kept to reuse its memory.
+  std::vector<scheduler::Dropped> dropped_;
   int64_t num_weight_updates_ = 0;
   bool paused_ = false;
   bool failed_ = false;

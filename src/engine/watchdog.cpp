@@ -11,16 +11,17 @@ namespace heddle::engine {
 namespace {
 
 constexpr double kMaxPeriodSeconds = 5;
-constexpr double kLooks = 10;  // how often the watchdog looks during one timeout
+constexpr double kLooks = 10;  // number of look() calls during one timeout
 
 // Share of the timeout after which /health reports the engine as stuck.
 constexpr double kStuckShare = 0.1;
-constexpr double kStuckSecondsWithout = 30;  // the limit where there is no watchdog
+constexpr double kStuckSecondsWithout = 30;  // limit in seconds without a watchdog
 constexpr double kUnknownStretch = 10;
-// A step may take this many times what its tokens would at the pace of the slowest token so far:
-// attention grows with the context, and machines have other things to do.
+// Factor by which a step may exceed the time that its tokens take at the pace of the slowest token
+// so far: attention grows with the context, and the machine may be busy with other programs.
 constexpr double kSlack = 8;
-constexpr double kForget = 0.999;  // a step: a pause of the whole process is not the pace for ever
+constexpr double kForget = 0.999;  // decay of the slowest pace per step: a pause of the whole
+                                   // process must not count for ever
 
 int64_t num_tokens(const StepFacts& step) { return step.prefill_tokens + step.decode_sequences; }
 

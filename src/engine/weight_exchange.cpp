@@ -24,7 +24,7 @@ void WeightExchange::add(Mail& mail) {
 void WeightExchange::run() {
   if (!call_) return;
   if (stepper_.failed()) return answer(inbox_.closed());
-  if (new_weights_ == nullptr) {  // otherwise requests wait for the new weights
+  if (new_weights_ == nullptr) {  // the new weights are not read yet
     if (Status closed = inbox_.closed(); !closed.ok()) return answer(std::move(closed));
     if (Status status = start(); !status.ok()) return answer(std::move(status));
     if (auto read = reader_.take()) {
@@ -38,7 +38,7 @@ void WeightExchange::run() {
 
 void WeightExchange::refuse(const Status& status) { answer(status); }
 
-// Starts reading, unless it is in progress.
+// Starts reading, unless reading is in progress.
 Status WeightExchange::start() {
   if (reader_.busy()) return {};
   const WeightUpdate& update = call_->update;
@@ -50,7 +50,7 @@ Status WeightExchange::start() {
           const std::atomic<bool>& cancelled) { return runner.read_weights(folder, cancelled); });
 }
 
-// Ends what has to end before the new weights are used. Returns whether nothing of it is left.
+// Ends the requests that must not see the new weights. Returns whether none of them is left.
 bool WeightExchange::ready() {
   if (call_->update.abort_all_requests) {
     stepper_.finish_steps();
@@ -71,7 +71,7 @@ void WeightExchange::use_weights() {
                         .num_weight_updates = stepper_.num_weight_updates()});
 }
 
-// Ends an update, made or not.
+// Answers an update, whether it succeeded or failed.
 void WeightExchange::answer(Result<WeightsUpdated> result) {
   if (!call_) return;
   reader_.cancel();

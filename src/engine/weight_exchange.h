@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// WeightExchange: an update of the weights, from its call to its answer.
+// WeightExchange: carries out an update of the weights and answers its caller.
 //
-// The new weights are read beside the steps (weight_reader.h). Then arrivals are held back, and
-// when all requests before them have ended, the new weights take the place of the old ones between
-// two steps: no step, and unless a pause has kept a request no answer, is of both.
+// The new weights are read while steps run (weight_reader.h). Then arrivals are held back, and when
+// all earlier requests have ended, the new weights replace the old ones between two steps. No step
+// uses both sets of weights, and no answer does unless a pause has kept its request.
 //
 // Threading: confined to the engine thread; callbacks run there.
 #pragma once
@@ -23,21 +23,21 @@ namespace heddle::engine {
 
 class WeightExchange {
  public:
-  // The references outlive it. `own_thread`, `on_read`: as for WeightReader.
+  // The references outlive the object. `own_thread`, `on_read`: see WeightReader.
   WeightExchange(Stepper& stepper, Inbox& inbox, bool own_thread, std::function<void()> on_read);
 
-  // Takes an update out of the mail, if there is one. The inbox lets in one at a time (checked).
+  // Moves an update out of the mail, if there is one. The inbox accepts one at a time (checked).
   void add(Mail& mail);
 
-  // Starts to read, and exchanges the weights when they are read and the requests before them have
-  // ended; answers an update that was made or failed. A drain, the end or a failure of the engine
-  // ends one that is not read yet.
+  // Advances the update: starts reading, and exchanges the weights once they are read and the
+  // earlier requests have ended. Answers an update that succeeded or failed. A drain, the end or a
+  // failure of the engine ends an update whose weights are not read yet.
   void run();
 
-  // Answers an update that is left.
+  // Answers a pending update with this error.
   void refuse(const Status& status);
 
-  // New weights were read and wait to be used.
+  // Whether new weights have been read and are not in use yet.
   [[nodiscard]] bool waiting() const { return new_weights_ != nullptr; }
 
  private:

@@ -35,12 +35,13 @@ Status WeightReader::start(Read read) {
   return {};
 }
 
-// Catches exceptions of libraries, mostly out of memory: they must not end the process.
+// Runs `read` on the reader's thread. Exceptions of libraries, mostly out of memory, must not end
+// the process.
 void WeightReader::run(const Read& read) {
   Weights weights = out_of_memory_;
   try {
     weights = read(cancelled_);
-  } catch (const std::bad_alloc&) {  // `weights` has that error already
+  } catch (const std::bad_alloc&) {  // `weights` contains that error already
   } catch (const std::exception& error) {
     weights = internal_error(fmt::format("they could not be read: {}", error.what()));
   }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // WeightReader: reads new weights on a thread of its own, so that requests run meanwhile.
 //
-//   start() -> take(): nothing yet, ..., the weights or why there are none -> start() ...
+// start() -> take(): nullopt while reading, ..., then the weights or an error -> start() ...
 //
-// Threading: confined to the engine thread; what start() is given runs on the other.
+// Threading: confined to the engine thread; the function passed to start() runs on the reader's
+// thread.
 #pragma once
 
 #include <atomic>
@@ -21,11 +22,12 @@ class WeightReader {
  public:
   using Weights = Result<std::unique_ptr<runner::NewWeights>>;
 
-  // Returns soon after `cancelled` has become true. An exception becomes its error.
+  // Reads weights; must return soon after `cancelled` has become true. An exception becomes an
+  // error.
   using Read = std::function<Weights(const std::atomic<bool>& cancelled)>;
 
-  // `on_read` is called on the reader's thread when take() has something. With no `own_thread`
-  // start() itself reads.
+  // `on_read` is called on the reader's thread when take() has a result. With `own_thread` false,
+  // start() reads on the calling thread.
   WeightReader(bool own_thread, std::function<void()> on_read);
 
   // Cancels the reading and waits for the thread.
@@ -40,10 +42,10 @@ class WeightReader {
   // Not while busy (checked). Error: kResourceExhausted when the system has no thread.
   Status start(Read read);
 
-  // The weights, once; nullopt while reading is in progress.
+  // Returns the weights or the error once; nullopt while reading is in progress.
   [[nodiscard]] std::optional<Weights> take() HEDDLE_EXCLUDES(mutex_);
 
-  // Makes a reading under way end early and drops its weights. Afterwards busy() is false.
+  // Makes a running read end early and drops its weights. Afterwards busy() is false.
   void cancel() HEDDLE_EXCLUDES(mutex_);
 
  private:
@@ -51,7 +53,7 @@ class WeightReader {
 
   const bool own_thread_;
   const std::function<void()> on_read_;
-  const Status out_of_memory_;  // made while memory was left
+  const Status out_of_memory_;  // allocated early: later memory for it may be short
   bool busy_ = false;
   std::atomic<bool> cancelled_ = false;
   Mutex mutex_;
