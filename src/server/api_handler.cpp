@@ -40,7 +40,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxQueuedDiskWork = 1024;
 
-// SageMaker's one route takes what any of three would: `messages`, `prompt`, or /generate's body.
+// SageMaker's only route accepts the body of any of three routes: with `messages`, with `prompt`,
+// or that of /generate.
 PrepareResult prepare_invocation(const CallContext& context, std::string_view body) {
   Json object;
   if (auto error = parse_json_object(body, object)) return *error;
@@ -156,7 +157,7 @@ Admission ApiHandler::on_head(HttpRequest& request, HttpHeaders& common_headers)
 void ApiHandler::on_request(std::shared_ptr<Exchange> exchange) {
   const HttpRequest& request = exchange->request();
   const Route* route = find_route(request.path);
-  if (route == nullptr) return;  // on_head() refused it
+  if (route == nullptr) return;  // on_head() has refused it
   switch (route->endpoint) {
     case Endpoint::kHealth:
       exchange->respond(health_.health());
@@ -320,7 +321,7 @@ void ApiHandler::on_request(std::shared_ptr<Exchange> exchange) {
     case Endpoint::kDocs:
       exchange->respond(description(request, route->endpoint));
       break;
-    case Endpoint::kNotServed:  // on_head() refused it
+    case Endpoint::kNotServed:  // on_head() has refused it
       break;
     case Endpoint::kAbort:
       exchange->respond(abort_request(request));
@@ -360,7 +361,7 @@ void ApiHandler::on_answered(const HttpRequest* request, const Answered& answere
   const bool is_probe = route != nullptr && route->access == Access::kOpen && answered.read_whole;
   const bool is_polled = route != nullptr && route->endpoint == Endpoint::kInspect;
   if (is_probe || is_polled || (request != nullptr && is_quiet(request->path))) {
-    log_debug(line);  // probes come every second
+    log_debug(line);  // probes arrive every second
   } else {
     log_info(line);
   }
@@ -393,7 +394,7 @@ CallContext ApiHandler::context_of(const HttpRequest& request,
           .unused_names = unused_names_.get()};
 }
 
-// Also while draining: what is left may be cut short.
+// Served even while draining, so that remaining requests can be aborted.
 HttpResponse ApiHandler::abort_request(const HttpRequest& request) {
   const auto order = read_abort(request.body);
   if (const auto* const error = std::get_if<ApiError>(&order)) {
@@ -408,7 +409,7 @@ HttpResponse ApiHandler::abort_request(const HttpRequest& request) {
                            .param = "abort_all"},
                           request);
   }
-  // To those who may not steer, requests of others are unknown.
+  // Senders who may not control the server can only abort their own requests.
   const auto holder = steers ? std::nullopt : std::optional(holder_of(request.key));
   if (all) {
     Generation::abort_all(host_);

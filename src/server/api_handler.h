@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// ApiHandler: which path does what. Refuses what can be refused from a request's head (unknown
-// paths, wrong methods, missing keys), answers small questions itself and sends API calls to the
-// workers.
+// ApiHandler: decides which part of the server answers which path. It refuses requests that can be
+// refused from their head (unknown paths, wrong methods, missing keys), answers short queries
+// itself and passes API calls to the workers.
 //
-// Threading: confined to the I/O thread, but for serve(), replace_keys(), begin_drain() and
-//            tear_down(), which the server's owner calls. health() says its own.
+// Threading: confined to the I/O thread, except serve(), replace_keys(), begin_drain() and
+// tear_down(), which the server's owner calls. For health() see ServerHealth.
 #pragma once
 
 #include <memory>
@@ -40,32 +40,33 @@ namespace heddle::server {
 
 class ApiHandler final : public HttpHandler {
  public:
-  // `options` has a clock.
+  // `options.unix_time` is set.
   explicit ApiHandler(ServerOptions options);
   ~ApiHandler() override;
 
-  // Before the first request: how work reaches the I/O thread.
+  // Sets how functions are run on the I/O thread. Called before the first request.
   void set_post(Post post, PostAfter post_after);
 
-  // Likewise, after set_post(): where files are.
+  // Sets the store of files. Called after set_post() and before the first request.
   void set_files(std::unique_ptr<FileStore> files);
 
-  // Likewise: where calls are logged.
+  // Sets the log of calls. Called before the first request.
   void set_request_log(std::unique_ptr<RequestLog> log);
 
-  // Requests are served from now on.
+  // Serves requests from now on.
   void serve(std::unique_ptr<Engine> engine, std::unique_ptr<TextCodec> codec,
              nlohmann::ordered_json configuration);
 
   ServerHealth& health() { return health_; }
 
-  // Takes the place of all named keys.
+  // Replaces all named keys.
   void replace_keys(std::vector<ApiKey> keys);
 
-  // Requests are refused from now on. Returns the engine, if there is one, for the caller to drain.
+  // Refuses requests from now on. Returns the engine for the caller to drain, or null if none is
+  // served.
   Engine* begin_drain();
 
-  // Joins the workers and destroys the engine. The I/O thread has stopped.
+  // Joins the workers and destroys the engine. Called after the I/O thread has stopped.
   void tear_down();
 
   Admission on_head(HttpRequest& request, HttpHeaders& common_headers) override;
@@ -92,14 +93,15 @@ class ApiHandler final : public HttpHandler {
   Post post_;
   PostAfter post_after_;
   ServerHealth health_;
-  ServedModel served_;  // complete before health_.serve()
+  ServedModel served_;  // filled in before health_.serve() is called
   std::unique_ptr<EventInbox> inbox_;
   std::unique_ptr<RequestLog> request_log_;
   GenerationHost host_;
   HttpMetrics http_metrics_;
   ProcessMetrics process_metrics_{options_.build};
   std::unique_ptr<BatchApi> batch_api_;
-  std::unique_ptr<WorkerPool> disk_worker_;  // of files and batches: a slow disk delays no prompt
+  // Thread for files and batches, so that a slow disk delays no prompt.
+  std::unique_ptr<WorkerPool> disk_worker_;
   std::unique_ptr<Profiler> profiler_;
   const std::shared_ptr<ResponseStore> responses_;
   BackgroundResponses background_;

@@ -21,13 +21,13 @@ namespace heddle::server {
 namespace {
 
 constexpr size_t kMaxQueuedWork = 4096;
-constexpr size_t kMaxQueuedForms = 256;  // of one API key
+constexpr size_t kMaxQueuedForms = 256;  // calls of one API key that may wait for compilation
 constexpr int kCompilerNiceness = 10;
 
-// The values of a large body are many and small, and the allocator keeps their memory when they are
-// freed: after bodies of 10 to 60 MB and chats of 300,000 messages the server, which begins with 52
-// MiB, has 78 MiB, and 464 without this. Other threads wait for a moment
-// where they allocate. Cost: milliseconds.
+// Returns freed memory to the system after a large body. Its values are many and small, and the
+// allocator keeps their memory when they are freed. Measured: after bodies of 10 to 60 MB and chats
+// of 300,000 messages the server, which starts at 52 MiB, has 78 MiB; without this 464. Other
+// threads wait for a moment if they allocate meanwhile. Cost: milliseconds.
 void return_memory_of(const HttpRequest& read) {
   if (read.body.size() >= kLargeBodyBytes) malloc_trim(0);
 }
@@ -56,7 +56,7 @@ bool CallReader::run_on_worker(std::function<void()> work) {
   return workers_.submit(WorkSize::kSmall, std::move(work));
 }
 
-// A worker stops encoding once its client has left or the server drains.
+// Stops a worker's encoding once its client has disconnected or the server drains.
 tokenizer::CancellationCheck CallReader::cancellation_of(const Exchange& exchange) const {
   return [this, &exchange] { return exchange.gone() || host_.health.draining(); };
 }
@@ -118,12 +118,12 @@ void CallReader::read(std::shared_ptr<Reading> reading, bool may_compile) {
         }
       }
     }
-  } catch (const std::exception& failure) {  // out of memory
+  } catch (const std::exception& failure) {  // mostly out of memory
     reading->prepared = error_from_status(internal_error(failure.what()), request.id);
   }
   if (lacks_form) {
     if (wait_for_form(reading)) {
-      // The last reference to a call ends on the I/O thread, whichever thread has it.
+      // The last reference to a call must end on the I/O thread, whichever thread holds it.
       host_.generations.threads.post([reading = std::move(reading)] {});
       return;
     }
@@ -142,7 +142,7 @@ void CallReader::read(std::shared_ptr<Reading> reading, bool may_compile) {
 
 bool CallReader::wait_for_form(const std::shared_ptr<Reading>& reading) {
   const MutexLock lock(forms_mutex_);
-  // The pool refuses no task of a queue that is no longer than its own, unless it is ending.
+  // The pool's queue is as long as this one, so it refuses a task only when it is ending.
   return forms_.push(holder_of(reading->exchange->request().key), reading) &&
          compiler_.submit(WorkSize::kSmall, [this] { read_with_form(); });
 }
@@ -176,14 +176,14 @@ void CallReader::start(std::shared_ptr<Reading> reading) {
 void CallReader::ask(std::shared_ptr<Exchange> exchange, Answer answer) {
   on_worker(exchange, [this, exchange, answer]() mutable {
     const HttpRequest& request = exchange->request();
-    // Shared, because std::function wants to be copied.
+    // Shared because std::function must be copyable.
     auto answered = std::make_shared<AnswerResult>(ApiError{});
     try {
       if (!exchange->gone()) {
         const tokenizer::CancellationCheck is_cancelled = cancellation_of(*exchange);
         *answered = answer(host_.context_of(request, &is_cancelled), request.body);
       }
-    } catch (const std::exception& failure) {  // out of memory
+    } catch (const std::exception& failure) {  // mostly out of memory
       *answered = error_from_status(internal_error(failure.what()), request.id);
     }
     return_memory_of(request);

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// CallReader: reads the bodies of API calls on the workers, which it owns. Back on the I/O thread
-// it starts the call that a body makes, or answers it where the engine has nothing to compute.
+// CallReader: reads the bodies of API calls on worker threads, which it owns. Back on the I/O
+// thread it starts the call that a body describes, or answers it if the engine has nothing to
+// compute.
 //
-// A call that asks for a form of answer that is not compiled yet is read again, on a thread of its
-// own where forms are compiled: what it costs delays calls that bring new forms, and no others. The
-// API keys whose calls wait for that thread have one form compiled each, in turn.
+// A call whose constraint (a schema, regex or grammar) is not compiled yet is read again on a
+// separate compiler thread. So the cost of compilation delays only calls that bring new
+// constraints. The API keys whose calls wait for that thread are served in turn, one compilation
+// each.
 //
-// Threading: confined to the I/O thread; it is made and destroyed by the server's owner, while that
-//            thread does not run. Destroying it joins the workers.
-// Bounds:    4096 bodies wait, and as many for the compilation of their forms, of one API key 256;
-//            others are answered 503 `queue_full`.
+// Threading: confined to the I/O thread. The server's owner creates and destroys it while that
+// thread does not run. The destructor joins the workers.
+// Bounds:    at most 4096 bodies wait, and 4096 calls wait for compilation, 256 of them from one
+// API key; further calls are answered 503 `queue_full`.
 #pragma once
 
 #include <cstddef>
@@ -29,18 +31,19 @@
 
 namespace heddle::server {
 
-// Reading a body from here on is large work for a worker, and its memory is given back at once; the
-// memory of smaller ones is used again.
+// Bodies from this size on count as large work for a worker. Their memory is returned to the system
+// at once; the memory of smaller bodies is reused.
 inline constexpr size_t kLargeBodyBytes = 1 << 20;
 
-// The parts of the server that calls need; they outlive the reader.
+// The parts of the server that calls need. They outlive the reader.
 struct CallReaderHost {
   GenerationHost& generations;
   BackgroundResponses& background;
-  const ServerHealth& health;    // reading stops early while the server drains
+  const ServerHealth& health;    // asked while reading, which stops early when the server drains
   const ServerOptions& options;  // number of workers, limits of calls
 
-  // The surroundings of a call. Called by the workers; `is_cancelled` outlives the context.
+  // Makes the context in which a call is prepared. Called by the workers; `is_cancelled` outlives
+  // the context.
   std::function<CallContext(const HttpRequest& request,
                             const tokenizer::CancellationCheck* is_cancelled)>
       context_of;
@@ -53,17 +56,17 @@ class CallReader {
 
   explicit CallReader(CallReaderHost host);
 
-  // Prepares on a worker, then generates.
+  // Prepares the call on a worker, then starts its generation.
   void call(std::shared_ptr<Exchange> exchange, Prepare prepare);
 
-  // Answers from a worker.
+  // Answers the request on a worker, without a generation.
   void ask(std::shared_ptr<Exchange> exchange, Answer answer);
 
-  // Runs other work, which is short. False: too much waits.
+  // Runs other short work on a worker. Returns false if too much is queued.
   [[nodiscard]] bool run_on_worker(std::function<void()> work);
 
  private:
-  // A call from its arrival until it is prepared.
+  // A call, from its arrival until it is prepared.
   struct Reading;
 
   void read(std::shared_ptr<Reading> reading, bool may_compile);
@@ -77,7 +80,8 @@ class CallReader {
   const CallReaderHost host_;
   Mutex forms_mutex_;
   RoundRobinQueue<std::shared_ptr<Reading>> forms_ HEDDLE_GUARDED_BY(forms_mutex_);
-  WorkerPool compiler_;  // has a task for each of forms_; outlives the workers, which give it work
+  WorkerPool compiler_;  // has one task for each entry of forms_; outlives the workers, which
+                         // submit these tasks
   WorkerPool workers_;
 };
 

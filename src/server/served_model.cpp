@@ -27,7 +27,7 @@ using Json = nlohmann::ordered_json;
 
 double gigabytes(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
-// Tokens that a sequence got from a step in which it decoded.
+// Average number of tokens that a sequence gets from a step in which it decodes.
 double accepted_length(const EngineStats& stats) {
   if (stats.decode_steps == 0) return 1;
   return 1 + static_cast<double>(stats.accepted_drafts) / static_cast<double>(stats.decode_steps);
@@ -43,9 +43,9 @@ Json internal_state(const MemoryPlan& plan, const EngineStats& stats) {
            {{"weight", gigabytes(plan.weights_bytes + plan.mapped_weights_bytes)},
             {"kvcache", gigabytes(plan.kv_pool_bytes + plan.window_pool_bytes)},
             {"states", gigabytes(states_bytes)},
-            {"kvcache_and_states", gigabytes(pools_bytes)},  // which may share their memory
+            {"kvcache_and_states", gigabytes(pools_bytes)},  // pools may share their memory
             {"activations", gigabytes(plan.activation_bytes)},
-            {"device", gigabytes(plan.device_bytes)},  // by the driver's count
+            {"device", gigabytes(plan.device_bytes)},  // as the driver reports it
             {"token_capacity", plan.kv_tokens}}},
           {"effective_max_running_requests_per_dp", plan.max_running_requests},
           {"num_running_reqs", stats.num_running},
@@ -61,21 +61,21 @@ Json internal_state(const MemoryPlan& plan, const EngineStats& stats) {
           {"paused", stats.paused}};
 }
 
-// `status` as /health says it.
+// The answer of /get_server_info. `status` is the status text of /health.
 Json server_info(const ServerOptions& options, const Json& configuration, const Engine& engine,
                  const EngineStats& stats, std::string_view status) {
   Json info = configuration;
   info["status"] = status;
   info["version"] = options.version;
   info["tokenizer_path"] = options.model_path;
-  info["served_model_name"] = options.served_model_names.front();  // /v1/models has them all
+  info["served_model_name"] = options.served_model_names.front();  // /v1/models lists all names
   info["max_total_num_tokens"] = engine.memory_plan().kv_tokens;
   info["max_req_input_len"] = engine.model_info().context_length - 1;
   info["internal_states"] = Json::array({internal_state(engine.memory_plan(), stats)});
   return info;
 }
 
-// Whether a request can turn reasoning on and off: whether the template writes another prompt then.
+// Whether requests can turn reasoning on and off: whether the template then writes another prompt.
 bool has_reasoning_switch(const TextCodec& codec) {
   const Json messages = Json::array({{{"role", "user"}, {"content", "Hello"}}});
   const auto prompt = [&](bool enabled) {
@@ -88,7 +88,7 @@ bool has_reasoning_switch(const TextCodec& codec) {
 }
 
 Json sampling_facts(const SamplingParams& sampling) {
-  // As the shortest text: a float of 0.6 is not 0.6000000238418579.
+  // Written as the shortest decimal text: 0.6 instead of 0.6000000238418579.
   const auto number = [](float value) { return Json::parse(fmt::format("{}", value)); };
   return {{"temperature", number(sampling.temperature)},
           {"top_p", number(sampling.top_p)},
@@ -99,14 +99,14 @@ Json sampling_facts(const SamplingParams& sampling) {
           {"repetition_penalty", number(sampling.repetition_penalty)}};
 }
 
-// The moment of a load.
+// The time at which a load is measured.
 struct LoadClock {
-  double steady_seconds = 0;  // of a clock that is never set
-  int64_t unix_seconds = 0;   // since 1970
+  double steady_seconds = 0;  // from a clock that is never adjusted
+  int64_t unix_seconds = 0;   // seconds since 1970
 };
 
-// [{"rid", "dp_rank", "num_reqs", "num_waiting_reqs", "num_tokens", "ts_tic"}]: one entry, as this
-// process has one engine.
+// The answer of /get_load: [{"rid", "dp_rank", "num_reqs", "num_waiting_reqs", "num_tokens",
+// "ts_tic"}]. It has one entry, because a process has one engine.
 Json load_list(const EngineStats& stats, const LoadClock& now) {
   return Json::array({{{"rid", nullptr},
                        {"dp_rank", 0},
@@ -116,7 +116,8 @@ Json load_list(const EngineStats& stats, const LoadClock& now) {
                        {"ts_tic", now.steady_seconds}}});
 }
 
-// {"timestamp", "version", "dp_rank_count", "loads": [..], "aggregate": {..}}
+// The answer of /v1/loads: {"timestamp", "version", "dp_rank_count", "loads": [..], "aggregate":
+// {..}}
 Json load_report(const Engine& engine, const EngineStats& stats, std::string_view version,
                  const LoadClock& now) {
   const MemoryPlan& plan = engine.memory_plan();
@@ -179,7 +180,7 @@ void ServedModel::set_up_answers() {
   if (!answers.preferred_sampling_params.empty()) {
     auto sampling =
         read_sampling_defaults(answers.preferred_sampling_params, info_.default_sampling);
-    HEDDLE_CHECK(sampling.ok());  // was validated at start-up
+    HEDDLE_CHECK(sampling.ok());  // validated at start-up
     info_.default_sampling = std::move(sampling).value();
   }
   if (answers.max_thinking_tokens && parsers::tags_of(formats_.reasoning).close.empty()) {

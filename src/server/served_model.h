@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// ServedModel: the engine that the server serves, with its codec, and the answers about the two:
-// what the model is, by which names it goes, what the server runs with and how busy it is.
+// ServedModel: the engine that the server serves, with its tokenizer and chat template, and the
+// answers about them: properties of the model, its names, the server's configuration and its load.
 //
-// Threading: serve() and tear_down() are called by the server's owner: the one before
-//            ServerHealth::serve(), the other when the I/O thread and the workers have ended. The
-//            answers are the I/O thread's; all else is read by the workers, too.
+// Threading: serve() and tear_down() are called by the server's owner: serve() before
+// ServerHealth::serve(), tear_down() after the I/O thread and the workers have ended. The answers
+// are made on the I/O thread; all other functions may also be called by workers.
 #pragma once
 
 #include <cstdint>
@@ -28,52 +28,54 @@ namespace heddle::server {
 
 class ServedModel {
  public:
-  // Both outlive this. `options` have a clock, and a name of the model by the time of serve().
+  // `options` and `health` outlive this object. By the time of serve(), `options` has a clock and a
+  // name of the model.
   ServedModel(const ServerOptions& options, const ServerHealth& health);
 
-  // Finds how the model writes calls and reasoning, and which sampling this server prefers.
-  // `configuration` as Server::start_serving() gets it.
+  // Derives how the model writes tool calls and reasoning, and which sampling defaults apply.
+  // `configuration`: see Server::start_serving().
   void serve(std::unique_ptr<Engine> engine, std::unique_ptr<TextCodec> codec,
              nlohmann::ordered_json configuration);
 
-  // Destroys both.
+  // Destroys the engine and the codec.
   void tear_down();
 
-  // From serve() on.
+  // Valid after serve().
   [[nodiscard]] Engine& engine() const { return *engine_; }
 
   [[nodiscard]] const TextCodec& codec() const { return *codec_; }
 
-  // The engine's, with the sampling that this server prefers.
+  // The engine's properties of the model, with this server's sampling defaults.
   [[nodiscard]] const ModelInfo& info() const { return info_; }
 
   [[nodiscard]] const AnswerFormats& formats() const { return formats_; }
 
-  [[nodiscard]] int64_t loaded_at() const { return loaded_at_; }  // seconds since 1970
+  // Time of serve(), seconds since 1970.
+  [[nodiscard]] int64_t loaded_at() const { return loaded_at_; }
 
-  [[nodiscard]] std::string digest() const;  // weights_digest() of what is served
+  [[nodiscard]] std::string digest() const;  // weights_digest() of the weights in use
 
-  // The names that the sender of this request may ask for.
+  // The model names that the sender of this request may use.
   [[nodiscard]] std::vector<std::string> names_for(const HttpRequest& request) const;
 
-  // At any time.
+  // May be called at any time.
   [[nodiscard]] WeightVersion& weights() { return weights_; }
 
   [[nodiscard]] const WeightVersion& weights() const { return weights_; }
 
-  // The answers below are 503 `loading` before ServerHealth::serve().
+  // Before ServerHealth::serve(), the functions below answer 503 `loading`.
 
-  // GET /get_server_info: what the server runs with, by the names of its options, and what it has
-  // done, by the names SGLang's clients look for.
+  // GET /get_server_info: the server's configuration by the names of its options, and its counters
+  // by the names that SGLang's clients expect.
   [[nodiscard]] HttpResponse server_facts(const HttpRequest& request) const;
 
-  // GET /get_model_info, /v1/models and /v1/models/NAME, the latter two in the form of the asking
-  // client's API.
+  // GET /get_model_info, /v1/models and /v1/models/NAME, the last two in the form of the client's
+  // API.
   [[nodiscard]] HttpResponse model_facts(const HttpRequest& request) const;
   [[nodiscard]] HttpResponse model_list(const HttpRequest& request) const;
   [[nodiscard]] HttpResponse one_model(const HttpRequest& request) const;
 
-  // GET /get_load and /v1/loads: how busy it is, for balancers.
+  // GET /get_load and /v1/loads: the load of the server, for load balancers.
   [[nodiscard]] HttpResponse load(const HttpRequest& request, Endpoint endpoint) const;
 
  private:
@@ -89,7 +91,7 @@ class ServedModel {
   std::unique_ptr<TextCodec> codec_;
   AnswerFormats formats_;
   bool has_reasoning_switch_ = false;
-  nlohmann::ordered_json configuration_;  // without secrets
+  nlohmann::ordered_json configuration_;  // settings shown to clients, without secrets
   int64_t loaded_at_ = 0;
 };
 

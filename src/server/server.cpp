@@ -20,8 +20,8 @@
 namespace heddle::server {
 namespace {
 
-constexpr double kFlushSeconds = 5;        // for the last bytes of finished answers
-constexpr double kNoTimeoutSeconds = 1e9;  // thirty years
+constexpr double kFlushSeconds = 5;        // time to send the last bytes of finished answers
+constexpr double kNoTimeoutSeconds = 1e9;  // stands for no time limit: thirty years
 
 int64_t system_unix_time() {
   return std::chrono::duration_cast<std::chrono::seconds>(
@@ -41,7 +41,8 @@ bool is_loopback(std::string_view host) {
          host.starts_with(kUnixPrefix);
 }
 
-// Holders of several keys are several people, and not all of them should end the others' requests.
+// Warns if every key may control the server: with several named keys, one holder could end the
+// requests of another.
 void warn_of_keys_that_steer(const ServerOptions& options, size_t num_named_keys) {
   const size_t num_keys = num_named_keys + (options.api_key.empty() ? 0 : 1);
   if (num_keys < 2 || !options.admin_api_key.empty()) return;
@@ -159,8 +160,8 @@ class HeddleServer final : public Server {
   ApiHandler handler_;
   std::unique_ptr<HttpServer> http_;
 
-  // The I/O thread's, once it serves.
-  const Engine* serving_ = nullptr;  // until it has stopped
+  // After start_serving() only the I/O thread uses the objects below.
+  const Engine* serving_ = nullptr;  // null once the engine has stopped
   SpeedSummary summary_;
   std::chrono::steady_clock::time_point last_summary_;
 

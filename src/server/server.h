@@ -28,37 +28,39 @@ namespace heddle::server {
 
 class Server {
  public:
-  // Binds the port and answers from now on: 503 until start_serving(). Error: the port is in use.
+  // Binds the port and answers requests from now on, with 503 until start_serving(). Error: the
+  // port is in use.
   static Result<std::unique_ptr<Server>> listen(ServerOptions options);
 
-  // Shuts down without waiting, if that has not happened yet.
+  // Shuts down without waiting for requests, unless shutdown() was called.
   virtual ~Server() = default;
 
   [[nodiscard]] virtual uint16_t port() const = 0;
   [[nodiscard]] virtual std::string address() const = 0;  // "http://127.0.0.1:30000"
 
-  // Shown by /health while loading.
+  // Sets the progress that /health shows while loading.
   virtual void set_load_progress(int64_t done_bytes, int64_t total_bytes) = 0;
 
-  // Takes the engine and the codec (which may refer to the engine's tokenizer) and serves them.
-  // Logs the ready line. Once. `configuration` is an object of all settings, without secrets,
-  // which /get_server_info shows to every client with a key.
+  // Takes ownership of the engine and the codec (which may refer to the engine's tokenizer), serves
+  // them, and logs that the server is ready. Called once. `configuration` is an object of all
+  // settings without secrets, which /get_server_info shows to every client with a key.
   virtual void start_serving(std::unique_ptr<Engine> engine, std::unique_ptr<TextCodec> codec,
                              nlohmann::ordered_json configuration) = 0;
 
-  // Whether there is a file of API keys.
+  // Whether the options name a file of API keys.
   [[nodiscard]] virtual bool reads_keys_again() const = 0;
 
-  // Reads it again; requests that are under way go on. Error: the file is wrong, and the keys stay
-  // as they are.
+  // Reads the file of API keys again; running requests continue. Error: the file is invalid, and
+  // the keys are unchanged.
   [[nodiscard]] virtual Status reload_keys() = 0;
 
-  // Says 503 to probes of readiness for `seconds`, and serves on, so that load
-  // balancers move to another server meanwhile. Before shutdown().
+  // Answers 503 to readiness probes for `seconds` while serving continues, so that load balancers
+  // switch to another server. Called before shutdown().
   virtual void announce_shutdown(double seconds) = 0;
 
-  // Drains: refuses new requests with 503 `shutting_down`, lets the others finish within the time
-  // of the options, then closes every connection. Returns how many requests had to be aborted.
+  // Drains the server: refuses new requests with 503 `shutting_down`, lets running ones finish
+  // within the time limit of the options, then closes every connection. Returns the number of
+  // requests that were aborted.
   virtual int64_t shutdown() = 0;
 };
 

@@ -18,8 +18,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct ErrorTypes {
-  const char* nested;  // of OpenAI's clients
-  const char* flat;    // of SGLang's
+  const char* nested;  // code for clients of OpenAI's API
+  const char* flat;    // type for clients of SGLang's API
 };
 
 ErrorTypes types_of(int status) {
@@ -43,7 +43,7 @@ ErrorTypes types_of(int status) {
   }
 }
 
-// A limit, by the word that begins its message with a colon.
+// A limit, found by the word and colon with which its message begins.
 struct Limit {
   std::string_view code;
   int status;
@@ -54,10 +54,10 @@ constexpr Limit kLimits[] = {{"displaced", 503},         {"queue_timeout", 503},
                              {"tenant_queue_full", 429}, {"queue_full", 503},
                              {"control_queue_full", 503}};
 
-// Where the engine's rate is not known (retry_after_seconds()) a few seconds is a fair first try.
+// Retry-After in seconds if the engine's rate is not known (retry_after_seconds()).
 constexpr int kRetrySeconds = 4;
 
-// Anthropic's clients know it as a server that has too much to do.
+// The status that Anthropic's clients know as an overloaded server.
 constexpr int kAnthropicOverloaded = 529;
 
 ApiError overloaded(std::string_view message, std::string_view default_code) {
@@ -76,7 +76,8 @@ ApiError overloaded(std::string_view message, std::string_view default_code) {
           .retry_after_seconds = kRetrySeconds};
 }
 
-// Of a failure of ours: by the words that samplers and the C++ library have for it.
+// The code of an internal failure, found by phrases of the samplers and the C++ library in its
+// message.
 const char* failure_code(std::string_view message) {
   if (message.find("numerical error") != std::string_view::npos) return "numerical_error";
   if (message.find("bad_alloc") != std::string_view::npos) return "out_of_memory";
@@ -92,7 +93,7 @@ Json nested(const ApiError& error) {
           {"code", null_if_empty(error.code)}};
 }
 
-// The sentences that Anthropic's clients look for: they send less output, or shorten the
+// Messages that Anthropic's clients recognise: they then request less output, or shorten the
 // conversation.
 std::string anthropic_overflow(const ContextOverflow& overflow) {
   if (overflow.input_fits) {
@@ -101,7 +102,7 @@ std::string anthropic_overflow(const ContextOverflow& overflow) {
         "or `max_tokens` and try again",
         overflow.input_tokens, overflow.output_tokens, overflow.context_length);
   }
-  // An input as long as the context leaves no room for a token of output.
+  // An input as long as the context leaves no room for one token of output.
   return fmt::format("prompt is too long: {} tokens > {} maximum", overflow.input_tokens,
                      std::min(overflow.context_length, overflow.input_tokens - 1));
 }
@@ -142,7 +143,8 @@ ApiError stored_refused(const HttpRequest& head, std::string_view param) {
 ApiError context_overflow(const ContextOverflow& overflow, std::string_view max_tokens_name,
                           std::string_view input_param) {
   const auto& [input, output, length, input_fits] = overflow;
-  // A limit no context could hold is reported as it is, short of overflowing the sum.
+  // A requested output beyond any context is reported as sent, but cut so that the sum cannot
+  // overflow.
   const int64_t shown = std::min(output, std::numeric_limits<int64_t>::max() - input);
   std::string message = fmt::format(
       "This model's maximum context length is {} tokens; the request needs {} ({} "
@@ -205,7 +207,7 @@ ApiError error_from_status(const Status& status, std::string_view request_id) {
     case StatusCode::kUnimplemented:
       return {.status = 501, .code = "not_supported", .message = status.message()};
     case StatusCode::kUnavailable:
-    case StatusCode::kCancelled:  // the client has left, unless the server stops
+    case StatusCode::kCancelled:  // the client has disconnected, or the server stops
       return shutting_down_error();
     default:
       log_error(fmt::format("{}: {}", request_id, status.to_string()));

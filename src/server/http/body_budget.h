@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// BodyBudget bounds the bytes of request bodies that are kept at once, over all connections: those
-// that still arrive, wait for a worker or are parsed. Only bytes that have arrived count, so that
-// an announcement alone takes nothing from others.
+// BodyBudget limits the bytes of request bodies that are in memory at one time, over all
+// connections: bodies that are arriving, that wait for a worker or that are being parsed. Only
+// bytes that have arrived count, so that a mere Content-Length reserves nothing.
 //
-// Threading: bodies grow on the I/O thread; a lease may end wherever the last user of its exchange
-// lets go of it.
+// Threading: bodies grow on the I/O thread. A lease may end on the thread that releases the last
+// reference to its exchange.
 #pragma once
 
 #include <atomic>
@@ -21,10 +21,10 @@ struct BodyBudget {
   std::atomic<int64_t> used_bytes = 0;
 };
 
-// One body's part of the budget, given back when the lease ends.
+// The part of the budget that one body uses, returned when the lease is destroyed.
 class BodyLease {
  public:
-  // Ordinary requests find room whatever the large ones do.
+  // Bodies up to this size are always accepted, even when large bodies have used up the budget.
   static constexpr int64_t kAlwaysTakenBytes = 64 << 10;
 
   BodyLease() = default;
@@ -42,8 +42,8 @@ class BodyLease {
 
   ~BodyLease() { release(); }
 
-  // The body has `bytes` now. False when that is too much beside the others: a body that is small
-  // or alone is always taken.
+  // Sets the size of the body. Returns false if the budget is exceeded, unless the body is small or
+  // the only one: those are always accepted.
   [[nodiscard]] bool grow_to(int64_t bytes) {
     const int64_t used = budget_->used_bytes += bytes - std::exchange(bytes_, bytes);
     return bytes <= kAlwaysTakenBytes || used == bytes || used <= budget_->limit_bytes;

@@ -11,15 +11,15 @@
 namespace heddle::server {
 namespace {
 
-// At any time either a worker has the next piece in hand or the exchange's on_drained waits to ask
-// for it; whichever it is keeps this object alive.
+// Sends the pieces of a body. At any time either a worker makes the next piece or the exchange's
+// on_drained waits to request it; that one keeps this object alive.
 class BodySender : public std::enable_shared_from_this<BodySender> {
  public:
   BodySender(const BodyThreads& threads, std::shared_ptr<Exchange> exchange,
              std::unique_ptr<BodySource> source)
       : threads_(threads), exchange_(std::move(exchange)), source_(std::move(source)) {}
 
-  // On the I/O thread, with no piece in the making.
+  // Requests the next piece. Called on the I/O thread while no piece is being made.
   void ask_for_piece() {
     exchange_->on_drained = nullptr;
     const auto work = [self = shared_from_this()]() mutable {
@@ -30,12 +30,13 @@ class BodySender : public std::enable_shared_from_this<BodySender> {
   }
 
  private:
-  // `self` is this object: its last reference shall end on the I/O thread, where exchanges live.
+  // Makes a piece. `self` is this object: it is moved to the I/O thread, so that the last reference
+  // ends there, where exchanges live.
   void make_piece(std::shared_ptr<BodySender> self) {
     bool more = false;
     try {
       if (!exchange_->gone()) more = source_->next(piece_);
-    } catch (const std::exception& failure) {  // out of memory
+    } catch (const std::exception& failure) {  // mostly out of memory
       log_error(
           fmt::format("{}: the answer is broken off: {}", exchange_->request().id, failure.what()));
       failed_ = true;
@@ -61,7 +62,7 @@ class BodySender : public std::enable_shared_from_this<BodySender> {
 
   const BodyThreads threads_;
   const std::shared_ptr<Exchange> exchange_;
-  std::unique_ptr<BodySource> source_;  // null after its end
+  std::unique_ptr<BodySource> source_;  // null after its last piece
   std::string piece_;
   bool failed_ = false;
 };
@@ -79,7 +80,7 @@ class JsonBody final : public BodySource {
 
  private:
   JsonAnswer answer_;
-  std::string begin_;  // written already
+  std::string begin_;  // the beginning of the body, which is written already
 };
 
 }  // namespace

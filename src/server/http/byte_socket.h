@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ByteSocket: a connection's socket, whether it is of TCP, a unix socket or one end of a pair.
+// ByteSocket: the socket of a connection: TCP, a unix socket, or one end of a socket pair.
 //
 // Private to the files that see Asio (src/server/README.md).
 #pragma once

@@ -17,7 +17,8 @@ namespace {
 
 constexpr std::string_view kHeaderPrefix = "header:";
 
-// A token of RFC 9110, section 5.6.2: anything else names no header that could come.
+// Whether the text is a token of RFC 9110, section 5.6.2: no other text can be the name of a
+// header.
 bool is_header_name(std::string_view name) {
   constexpr std::string_view kMarks = "!#$%&'*+-.^_`|~";
   return !name.empty() && std::ranges::all_of(name, [&](char c) {
@@ -80,7 +81,7 @@ bool equal_in_constant_time(std::string_view sent, std::string_view secret) {
 
 std::string new_request_id(std::string_view prefix) {
   std::array<uint64_t, 2> bits{};
-  // So few bytes come whole, and always once the system has booted.
+  // getrandom() returns so few bytes completely, and never fails once the system has booted.
   HEDDLE_CHECK_EQ(getrandom(bits.data(), sizeof(bits), 0), static_cast<ssize_t>(sizeof(bits)));
   return fmt::format("{}{:016x}{:016x}", prefix, bits[0], bits[1]);
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// CapturedExchange: a request that the server makes of itself. Its answer is gathered and handed to
-// a function instead of a client.
+// CapturedExchange: a request that the server sends to itself. Its answer is collected and passed
+// to a function instead of a client.
 //
-// Threading: as Exchange.
-// Bounds:    kMaxCapturedBytes of an answer; one that is longer ends as if its client had left.
+// Threading: as for Exchange.
+// Bounds:    an answer longer than kMaxCapturedBytes ends as if its client had disconnected.
 #pragma once
 
 #include <cstddef>
@@ -19,13 +19,13 @@ inline constexpr size_t kMaxCapturedBytes = size_t{64} << 20;
 
 class CapturedExchange final : public Exchange {
  public:
-  // The status is 0 for an answer that was cut off or too long. Not called once cancel() was.
+  // Receives the answer; status 0 means that it was cut off or too long. Not called after cancel().
   using OnAnswer = std::function<void(HttpResponse answer)>;
 
   CapturedExchange(HttpRequest request, OnAnswer on_answer)
       : Exchange(std::move(request)), on_answer_(std::move(on_answer)) {}
 
-  // The answer is not wanted any more.
+  // Abandons the request because its answer is no longer needed.
   void cancel() {
     on_answer_ = nullptr;
     leave();

@@ -4,7 +4,8 @@
 namespace heddle::server {
 namespace {
 
-// Writes smaller than this share a piece, and so a chunk and a call of the system.
+// Writes are joined into pieces of up to this many bytes, each sent as one chunk by one system
+// call.
 constexpr size_t kPieceBytes = 64 << 10;
 
 }  // namespace
@@ -71,7 +72,8 @@ void ConnectionExchange::piece_sent() {
   unsent_bytes_ -= std::exchange(in_flight_bytes_, 0);
   if (!backed_up_ || unsent_bytes_ > static_cast<size_t>(max_outbox_bytes_) / 2) return;
   backed_up_ = false;
-  if (const auto call = on_drained) call();  // a copy: it may replace itself
+  // Calls a copy, because the function may replace on_drained.
+  if (const auto call = on_drained) call();
 }
 
 void ConnectionExchange::mark_gone() {

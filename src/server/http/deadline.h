@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Deadline: a timer of one connection, set again for each thing that the connection waits for. Its
-// function is never called after stop(), a later start() or the end of this object, although Asio
-// may have queued the call by then.
+// Deadline: a timer of one connection, restarted for each event that the connection waits for. Its
+// function is never called after stop(), after a later start() or after this object is destroyed,
+// even if Asio had already queued the call.
 //
 // Threading: confined to the I/O thread.
 // Private to the files that see Asio (src/server/README.md).
@@ -37,7 +37,7 @@ class Deadline {
   Deadline(const Deadline&) = delete;
   Deadline& operator=(const Deadline&) = delete;
 
-  // Calls `on_time` after `limit`, once.
+  // Calls `on_time` once, after `limit`.
   void start(IoClock::duration limit, std::function<void()> on_time) {
     stop();
     timer_.expires_after(limit);
@@ -54,8 +54,8 @@ class Deadline {
 
  private:
   boost::asio::steady_timer timer_;
-  std::shared_ptr<int64_t> number_ =
-      std::make_shared<int64_t>(0);  // of the latest start() or stop()
+  // Number of the latest start() or stop(); a timer of an older one sees that it has changed.
+  std::shared_ptr<int64_t> number_ = std::make_shared<int64_t>(0);
 };
 
 }  // namespace heddle::server

@@ -16,12 +16,12 @@ namespace {
 namespace asio = boost::asio;
 using boost::system::error_code;
 
-// The body of a refused request, or of a route that takes none, is read and dropped up to this
-// size, so that the connection can be kept.
+// The body of a refused request, or of a route without a body, is read and dropped up to this size,
+// so that the connection can be kept open.
 constexpr uint64_t kMaxDroppedBytes = 1 << 20;
 
-// The Transfer-Encoding of a body whose end is not known from it: any but plain chunks, and any of
-// HTTP/1.0, which has none.
+// The Transfer-Encoding of a body whose end cannot be found: any coding except plain chunks, and
+// any coding in HTTP/1.0, which has none.
 std::optional<std::string> unknown_coding(const HttpRequest& request, unsigned http_version) {
   for (const auto& [name, value] : request.headers) {
     if (name != "transfer-encoding") continue;
@@ -43,7 +43,7 @@ Connection::Connection(ByteSocket socket, std::string client, const HttpServerOp
       writer_(socket_, options.write_timeout_seconds),
       change_timer_(socket_.get_executor()) {
   error_code ignored;
-  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);  // of TCP alone
+  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);  // only TCP sockets have this option
   socket_.non_blocking(true, ignored);
 }
 
@@ -101,8 +101,8 @@ void Connection::note_unread(int status, int64_t bytes_sent) {
                                                          .read_whole = false});
 }
 
-// Reads and drops the client's bytes for a moment: closing at once would reset the connection and
-// could destroy the answer before the client has read it.
+// Reads and drops the client's bytes for a moment. Closing at once would reset the connection, and
+// the client could lose the answer before reading it.
 asio::awaitable<void> Connection::linger(double limit_seconds) {
   error_code error;
   socket_.shutdown(asio::socket_base::shutdown_send, error);
@@ -126,7 +126,7 @@ asio::awaitable<bool> Connection::serve_one() {
   writer_.begin(reader_.http_version(), request_->method == "HEAD");
   Admission admission = handler_.on_head(*request_, common_headers_);
   if (const auto coding = unknown_coding(*request_, reader_.http_version())) {
-    // The bytes that follow could be the body or the next request.
+    // The bytes after the head could be the body or the next request.
     co_await refuse(501,
                     fmt::format("The Transfer-Encoding is \"{}\"; only chunked is read, and only "
                                 "of HTTP/1.1.",
@@ -168,7 +168,8 @@ asio::awaitable<bool> Connection::serve_one() {
   co_return keep_alive_;
 }
 
-// False when the body did not come whole: that is answered here.
+// Invites the client to send the body if it waits for that, and reads it. Returns false if the body
+// did not arrive completely; then the request is answered here.
 asio::awaitable<bool> Connection::invite_and_read_body(uint64_t max_bytes, BodyLease* lease) {
   std::optional<ReadFailure> failure;
   const auto announced = reader_.announced_bytes();
@@ -183,13 +184,14 @@ asio::awaitable<bool> Connection::invite_and_read_body(uint64_t max_bytes, BodyL
   if (!failure) co_return true;
   if (failure->status != 0) {
     co_await refuse(*failure);
-  } else if (socket_.is_open()) {  // not what the server's own end cuts off
+  } else if (socket_.is_open()) {  // the client disconnected; the server did not close the socket
+                                   // itself
     note_unread(kClientLeft, 0);
   }
   co_return false;
 }
 
-// Sends the exchange's answer as it is made. False when the client has not been sent all of it.
+// Sends the exchange's answer as it is made. Returns false if the client did not receive all of it.
 asio::awaitable<bool> Connection::answer() {
   const auto started = IoClock::now();
   const std::shared_ptr<ConnectionExchange> exchange = exchange_;
@@ -255,13 +257,14 @@ asio::awaitable<bool> Connection::answer() {
   co_return alive;
 }
 
-// Something is to be sent, or the answer is at its end.
+// Called when there is something to send, or the answer has ended.
 void Connection::on_change() {
   if (!waits_ || !send_now()) change_timer_.cancel();
 }
 
-// Sends a piece of a stream where it was made. With thousands of streams that saves each event the
-// way through a coroutine that was idle for so long that no cache has it any more.
+// Sends a piece of a stream directly from the write that made it. With thousands of streams this
+// saves each event the wake-up of a coroutine that was idle for so long that no cache contains its
+// data.
 bool Connection::send_now() {
   if (writer_.left_over() || !exchange_->has_all_there_is() || !socket_.is_open() ||
       exchange_->unsent_bytes() > kMaxShortPieceBytes) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connection: one connection of a client as a coroutine: read a request (RequestReader), hand it
-// over, write the answer (ResponseWriter), again.
+// Connection: one connection of a client, as a coroutine: it reads a request (RequestReader),
+// passes it to the handler, writes the answer (ResponseWriter), and repeats.
 //
-// One rule for clients that leave: a client that closes its connection, or only its sending side,
-// before its answer is complete is gone, and its request is cancelled. An answer that is complete
-// is sent.
+// One rule for clients that disconnect: a client that closes its connection, or only its sending
+// side, before its answer is complete counts as gone, and its request is cancelled. An answer that
+// is already complete is still sent.
 //
 // Threading: confined to the I/O thread.
 // Private to http_server.cpp. The files that see Asio and Beast are listed in src/server/README.md.
@@ -28,25 +28,25 @@ namespace heddle::server {
 
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  // `options` and `handler` outlive the connection. `client` is HttpRequest::client.
+  // `options` and `handler` outlive the connection. `client` becomes HttpRequest::client.
   Connection(ByteSocket socket, std::string client, const HttpServerOptions& options,
              HttpHandler& handler, std::shared_ptr<BodyBudget> budget);
 
   // Serves requests until the connection ends.
   boost::asio::awaitable<void> run();
 
-  // Answers whatever is asked with `response` and ends.
+  // Sends `response` without reading a request, and closes the connection.
   boost::asio::awaitable<void> turn_away(HttpResponse response);
 
-  // The next answer is the last. A connection between requests closes, unless one has arrived; a
-  // new one waits a moment for its first.
+  // Makes the next answer the last. A connection that waits for a request closes, unless one has
+  // already arrived; a new connection waits a moment for its first request.
   void stop_after_answer();
 
-  // Closes the socket whatever is going on.
+  // Closes the socket at once, whatever the connection is doing.
   void close();
 
  private:
-  boost::asio::awaitable<bool> serve_one();  // false: the connection is over
+  boost::asio::awaitable<bool> serve_one();  // returns false when the connection is over
   boost::asio::awaitable<bool> answer();
   boost::asio::awaitable<bool> invite_and_read_body(uint64_t max_bytes, BodyLease* lease);
   boost::asio::awaitable<void> refuse(HttpResponse response);
@@ -59,7 +59,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   [[nodiscard]] bool send_now();
   void client_left();
 
-  // How long the next request may take to begin.
+  // How many seconds the connection waits for the next request to begin.
   [[nodiscard]] double patience_seconds() const {
     if (!stopping_) return options_.idle_timeout_seconds;
     return answered_ ? 0 : options_.first_request_seconds;
@@ -72,15 +72,15 @@ class Connection : public std::enable_shared_from_this<Connection> {
   ByteSocket socket_;
   RequestReader reader_;
   ResponseWriter writer_;
-  boost::asio::steady_timer change_timer_;        // a condition variable with a deadline
-  std::shared_ptr<ConnectionExchange> exchange_;  // set while an answer is being made
-  IoClock::time_point last_write_;                // of its body
-  bool waits_ = false;  // answer() waits for a change of an answer that it has begun to send
-  HttpHeaders common_headers_;          // of the answer to the request being read
-  std::optional<HttpRequest> request_;  // whose body is being read
+  boost::asio::steady_timer change_timer_;        // used as a condition variable with a deadline
+  std::shared_ptr<ConnectionExchange> exchange_;  // set while a request is being answered
+  IoClock::time_point last_write_;                // time of the last write of the answer's body
+  bool waits_ = false;          // answer() waits for more of an answer that it has begun to send
+  HttpHeaders common_headers_;  // headers for the answer to the request being read
+  std::optional<HttpRequest> request_;  // the request whose body is being read
   IoClock::time_point reading_since_ = IoClock::now();
   bool keep_alive_ = true;
-  bool answered_ = false;  // a request, at least
+  bool answered_ = false;  // at least one request was answered on this connection
   bool stopping_ = false;
 };
 

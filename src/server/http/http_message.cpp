@@ -6,8 +6,9 @@
 namespace heddle::server {
 namespace {
 
-// By hand: Boost.URL is a compiled library, which the build does not link, and it refuses targets
-// with malformed escapes, which are taken as they are here.
+// The value of a hexadecimal digit. Decoding is written by hand because Boost.URL is a compiled
+// library, which the build does not link, and refuses targets with malformed escapes, which are
+// accepted here.
 int hex_digit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
   if (c >= 'a' && c <= 'f') return c - 'a' + 10;
@@ -15,7 +16,7 @@ int hex_digit(char c) {
   return -1;
 }
 
-// Where the host begins in a target that has a scheme; 0 for one that has none.
+// Index at which the host begins in a target with a scheme; 0 for targets without one.
 size_t authority_begin(std::string_view target) {
   for (const std::string_view scheme : {"http://", "https://"}) {
     if (lower_case(target.substr(0, scheme.size())) == scheme) return scheme.size();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// HttpMetrics counts requests by route and status, the time they took, and clients that left. The
-// engine counts the rest (engine/engine_metrics.h).
+// HttpMetrics: counts requests by route and status, the time they took, and clients that
+// disconnected. The other counters are the engine's (engine/engine_metrics.h).
 //
 // Threading: confined to the I/O thread.
 #pragma once
@@ -19,8 +19,9 @@ class HttpMetrics {
  public:
   HttpMetrics();
 
-  // `route` is a path of the server's own, never a client's: it becomes a label. Empty: none of
-  // them. A request that was not read to its end counts, but not its time.
+  // Counts an answered request. `route` becomes a label, so it is one of the server's own paths,
+  // never a client's text; empty: an unknown path. A request that was not read to its end is
+  // counted, but its time is not.
   void on_answered(std::string_view route, const Answered& answered);
 
   [[nodiscard]] std::string to_text() const { return registry_.to_text(); }

@@ -42,13 +42,14 @@ using asio::ip::tcp;
 using boost::system::error_code;
 
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
-constexpr auto kAcceptPause =
-    std::chrono::milliseconds(100);  // after an accept failed: out of files
-constexpr int kMaxTurnedAway = 64;   // at once
+// Pause after a failed accept, which means that no more files can be opened.
+constexpr auto kAcceptPause = std::chrono::milliseconds(100);
+constexpr int kMaxTurnedAway = 64;  // connections that are refused with an answer at one time
 
-// Open files that are no connections: 64 to turn away, and 192 of the engine, the log, the model.
+// Open files that are not connections: 64 connections being turned away, and 192 for the engine,
+// the log and the model.
 constexpr uint64_t kOtherFiles = 256;
-constexpr uint64_t kFilesOfTls = 3;  // of one connection (tls_terminator.h)
+constexpr uint64_t kFilesOfTls = 3;  // open files per TLS connection (tls_terminator.h)
 
 void log_escaped(const char* where, const std::exception_ptr& failure) {
   if (!failure) return;
@@ -61,16 +62,18 @@ void log_escaped(const char* where, const std::exception_ptr& failure) {
   }
 }
 
-// Raises the soft limit of open files to `num_files`, or as far as it may. Returns what it is then.
+// Raises the soft limit of open files to `num_files`, or as far as the hard limit allows. Returns
+// the new limit.
 uint64_t raise_file_limit(uint64_t num_files) {
   rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return num_files;  // accepting will show
+  // Unknown limit: accept() will fail if it is too low.
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return num_files;
   if (limit.rlim_cur >= num_files) return limit.rlim_cur;
   const rlim_t before = std::exchange(limit.rlim_cur, std::min<rlim_t>(num_files, limit.rlim_max));
   return setrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : before;
 }
 
-// HttpRequest::client: "192.0.2.7", "2001:db8::7", "unix"; "" of a socket that has gone.
+// The text for HttpRequest::client: "192.0.2.7", "2001:db8::7", "unix"; "" if the socket is closed.
 std::string address_of_client(const ByteSocket& socket) {
   error_code error;
   const auto endpoint = socket.remote_endpoint(error);
@@ -142,7 +145,8 @@ class AsioHttpServer final : public HttpServer {
     acceptor_.listen(asio::socket_base::max_listen_connections, error);
   }
 
-  // A socket's file stays when its server is killed: one without a listener is replaced.
+  // Binds a unix socket. Its file remains when a server is killed: a file without a listener is
+  // replaced.
   Status bind_path() {
     const std::string path = options_.host.substr(kUnixPrefix.size());
     sockaddr_un longest{};
@@ -152,7 +156,8 @@ class AsioHttpServer final : public HttpServer {
                       sizeof(longest.sun_path) - 1));
     }
     HEDDLE_ASSIGN_OR_RETURN(const std::optional<gid_t> owner, socket_group());
-    // Between bind() and listen() the file refuses connections, as one without a server does.
+    // Between bind() and listen() the file refuses connections, like a file without a server; hence
+    // the lock.
     constexpr double kMaxStartSeconds = 1;
     const FolderLock lock(std::filesystem::path(path).parent_path(), kMaxStartSeconds);
     if (lock.is_busy()) {
@@ -185,14 +190,14 @@ class AsioHttpServer final : public HttpServer {
           "{} is in use by another program; stop it or choose another path with --host", path));
     }
     if (error) return unavailable(fmt::format("cannot listen on {}: {}", path, error.message()));
-    unix_path_ = path;  // from here on removed at the end
+    unix_path_ = path;  // from here on the file is removed at the end
     HEDDLE_RETURN_IF_ERROR(set_access(path, owner));
     listen(error);
     if (error) return unavailable(fmt::format("cannot listen on {}: {}", path, error.message()));
     return ok_status();
   }
 
-  // The id of options_.socket_group, a name or a number; none where it is empty.
+  // The group id of options_.socket_group, which is a name or a number; none if it is empty.
   [[nodiscard]] Result<std::optional<gid_t>> socket_group() const {
     const std::string& name = options_.socket_group;
     if (name.empty()) return std::optional<gid_t>();
@@ -204,7 +209,7 @@ class AsioHttpServer final : public HttpServer {
         "--socket-group {}: there is no such group; `getent group` lists those there are", name));
   }
 
-  // Before anyone can connect.
+  // Sets owner and permissions of the socket file. Called before clients can connect.
   [[nodiscard]] Status set_access(const std::string& path, std::optional<gid_t> owner) const {
     if (owner && ::lchown(path.c_str(), static_cast<uid_t>(-1), *owner) != 0) {
       return unavailable(fmt::format("--socket-group {}: {}: {}; be a member of the group, or root",
@@ -263,7 +268,7 @@ class AsioHttpServer final : public HttpServer {
     return ok_status();
   }
 
-  // A handler that throws loses its connection, never the thread.
+  // Runs the I/O thread. If a handler throws, its connection is lost, but never the thread.
   void run() {
     while (true) {
       try {
@@ -294,7 +299,7 @@ class AsioHttpServer final : public HttpServer {
 
   void serve(ByteSocket accepted) {
     ByteSocket socket = std::move(accepted);
-    std::string client = address_of_client(socket);  // TLS puts another socket in its place
+    std::string client = address_of_client(socket);  // read now, because TLS replaces the socket
     if (tls_ != nullptr) {
       ++num_tls_sessions_;
       auto plain = tls_->terminate(std::move(socket), client, [this] {
@@ -326,10 +331,10 @@ class AsioHttpServer final : public HttpServer {
     });
   }
 
-  // Clients that have connected are served, also those that were not accepted yet. One that
-  // connects between the last accept and the close is reset.
+  // Stops on the I/O thread. Clients that have connected are served, even those not accepted yet. A
+  // client that connects between the last accept and the close is reset.
   void stop_on_io_thread(std::chrono::steady_clock::duration grace) {
-    stop_timer_.expires_after(grace);  // also where an earlier stop gave more
+    stop_timer_.expires_after(grace);  // replaces the deadline of an earlier stop
     stop_timer_.async_wait([this](const error_code& error) {
       if (!error) end();
     });
@@ -355,7 +360,8 @@ class AsioHttpServer final : public HttpServer {
     io_.stop();
   }
 
-  // Says why, to a few at a time: of a flood the rest is only closed.
+  // Answers that the server is full, to kMaxTurnedAway connections at a time; further ones are only
+  // closed.
   void turn_away(ByteSocket socket) {
     if (num_turned_away_ >= kMaxTurnedAway) return;
     ++num_turned_away_;
@@ -381,17 +387,17 @@ class AsioHttpServer final : public HttpServer {
   const std::shared_ptr<BodyBudget> budget_ =
       std::make_shared<BodyBudget>(options_.max_held_body_bytes);
   HttpHandler* handler_ = nullptr;
-  int num_turned_away_ = 0;                      // and still reading why
-  std::unordered_set<Connection*> connections_;  // each kept alive by its coroutine
+  int num_turned_away_ = 0;                      // refused connections that are still open
+  std::unordered_set<Connection*> connections_;  // each one is kept alive by its coroutine
   asio::io_context io_{1};
   std::unique_ptr<TlsTerminator> tls_;  // null: clients speak plain HTTP
   int64_t num_tls_sessions_ = 0;
-  std::string unix_path_;  // of the socket's file, removed at the end; empty: a port
+  std::string unix_path_;  // path of the socket's file, removed at the end; empty: a TCP port
   asio::basic_socket_acceptor<asio::generic::stream_protocol> acceptor_;
   asio::executor_work_guard<asio::io_context::executor_type> work_;
   asio::steady_timer stop_timer_{io_};
   bool stopping_ = false;
-  bool accepting_ = true;  // the accept loop has not ended
+  bool accepting_ = true;  // false once the accept loop has ended
   uint16_t port_ = 0;
   std::thread thread_;
 };

@@ -18,10 +18,11 @@
 namespace heddle::server {
 namespace {
 
-// A piece of a long string ends before the character that crosses this many bytes.
+// Length of the prefix of a string that ends at a character and has at most about `max_bytes`
+// bytes.
 size_t whole_characters(std::string_view text, size_t max_bytes) {
   if (text.size() <= max_bytes) return text.size();
-  size_t end = std::max<size_t>(max_bytes, 4);  // a character at least
+  size_t end = std::max<size_t>(max_bytes, 4);  // at least one character
   const auto continues = [&](size_t i) {
     return (static_cast<unsigned char>(text[i]) & 0xc0u) == 0x80u;
   };

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// JsonPieces: JSON text made of small values, long strings and long lists, written a piece at a
-// time. No tree of values is built: an answer of a hundred megabytes takes the memory of what it
-// shows and of one piece, and the thread that writes it is free again after each piece.
+// JsonPieces: JSON text made of small values, long strings and long lists, written one piece at a
+// time. No tree of values is built: an answer of a hundred megabytes takes the memory of the data
+// that it shows and of one piece, and the writing thread is free again after each piece.
 //
 //   JsonPieces pieces;
 //   pieces.begin_object().key("text").text(text).key("ids").list(ids.size(),
 //   write_id).end_object(); while (pieces.next(out, 64 << 10)) send(out);
 //
-// The text is what nlohmann::ordered_json::dump() writes of the same values, but for the last digit
-// of some numbers. Long strings and lists are views: what they show outlives this object and does
-// not change.
+// The text equals what nlohmann::ordered_json::dump() writes for the same values, except for the
+// last digit of some numbers. Long strings and lists are views: their data outlives this object and
+// does not change.
 //
 // Threading: thread-compatible.
 #pragma once
@@ -31,8 +31,8 @@ namespace heddle::server {
 
 class JsonPieces {
  public:
-  // Appends the JSON text of a list's entry. Cost and length are bounded, as an entry is not
-  // divided.
+  // Appends the JSON text of one list entry. Its cost and length must be bounded, because an entry
+  // is not divided.
   using WriteItem = std::function<void(size_t index, std::string& out)>;
 
   JsonPieces& begin_object() { return open('{'); }
@@ -43,11 +43,11 @@ class JsonPieces {
 
   JsonPieces& end_list() { return close(']'); }
 
-  JsonPieces& key(std::string_view name);  // without characters that need escapes
+  JsonPieces& key(std::string_view name);  // `name` has no characters that need escapes
   JsonPieces& value(const nlohmann::ordered_json& small);
 
-  // The same of a text, an integer, true, false or null without a tree of values, which would cost
-  // more than to write it: events have many of these.
+  // Appends a text, an integer, true, false or null without a tree of values, which would cost more
+  // than writing it: events have many of these.
   template <typename Small>
     requires(!std::same_as<Small, nlohmann::ordered_json> &&
              (std::integral<Small> || std::is_null_pointer_v<Small> ||
@@ -64,24 +64,24 @@ class JsonPieces {
     }
   }
 
-  JsonPieces& text(std::string_view text);  // a long string
+  JsonPieces& text(std::string_view text);  // appends a long string, of which only a view is kept
   JsonPieces& list(size_t count, WriteItem write_item);
 
   JsonPieces& integers(std::span<const int32_t> list);
 
-  // A value whose JSON text is there already, between `before` and `after`.
+  // Appends a value whose JSON text exists already, between `before` and `after`.
   JsonPieces& written(char before, std::string_view json, char after);
 
-  // Characters around the JSON text, as an event stream has.
+  // Appends characters outside the JSON text, such as the "data: " of an event stream.
   JsonPieces& around(std::string_view characters);
 
-  // Appends the next piece: about `max_bytes` before characters are escaped, and one entry of a
-  // list at least. False when nothing is left.
+  // Appends the next piece to `out`: about `max_bytes`, counted before characters are escaped, and
+  // at least one entry of a list. Returns false when nothing is left.
   [[nodiscard]] bool next(std::string& out, size_t max_bytes);
 
   [[nodiscard]] bool done() const { return part_index_ == parts_.size(); }
 
-  // Appends everything at once.
+  // Appends all remaining text at once.
   void write_all(std::string& out);
 
  private:
@@ -105,23 +105,25 @@ class JsonPieces {
   JsonPieces& short_text(std::string_view text);
   JsonPieces& open(char bracket);
   JsonPieces& close(char bracket);
-  std::string& small();  // where small text goes, at the end of parts_
+  std::string& small();  // the buffer at the end of parts_ to which small text is appended
   std::string& next_value();
 
-  static bool write(Part& part, std::string& out, size_t max_bytes);  // true: it is complete
+  // Returns true when the part is complete.
+  static bool write(Part& part, std::string& out, size_t max_bytes);
 
   std::vector<Part> parts_;
-  size_t part_index_ = 0;  // the first that is not complete
+  size_t part_index_ = 0;  // index of the first part that is not complete
   bool needs_comma_ = false;
 };
 
-// `text` as a JSON string, without the quotes. Bytes that are not UTF-8 become U+FFFD.
+// Appends `text` as the inside of a JSON string, without the quotes. Bytes that are not UTF-8
+// become U+FFFD.
 void append_json_characters(std::string_view text, std::string& out);
 
-// The same with quotes.
+// Appends `text` as a JSON string with quotes. Bytes that are not UTF-8 become U+FFFD.
 void append_json_string(std::string_view text, std::string& out);
 
-// Finite (checked).
+// Appends a number, which must be finite (checked).
 void append_json_number(double number, std::string& out);
 
 }  // namespace heddle::server

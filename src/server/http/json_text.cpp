@@ -19,8 +19,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxQuotedError = 200;
 
-// The fields of a request in which numbers of any size are kept as they were written: calls of a
-// model in its history, and schemas. `body` is a batch's request.
+// Fields of a request in which numbers of any size are kept as written: the model's calls in the
+// history, and schemas. `body` is the request in a line of a batch.
 constexpr std::string_view kExactFields[] = {"messages",      "input",
                                              "body",          "tools",
                                              "functions",     "text",
@@ -33,28 +33,30 @@ ApiError invalid_json(std::string message) {
   return {.code = "invalid_json", .message = std::move(message)};
 }
 
-// Bytes of values as std::vector, std::string and malloc() lay them out. A vector that
-// grows has its old room and its new one, a string up to twice the room it needs.
+// Estimated bytes of values in std::vector, std::string and malloc(). A growing vector has its old
+// and its new buffer, a string up to twice the size that it needs.
 constexpr int64_t kItemBytes = 2 * sizeof(Json);
 constexpr int64_t kStringBytes = 48;
-constexpr int64_t kEntryBytes = 2 * sizeof(Json::object_t::value_type) - kStringBytes;  // sans key
+// An entry without its key.
+constexpr int64_t kEntryBytes = 2 * sizeof(Json::object_t::value_type) - kStringBytes;
 constexpr int64_t kContainerBytes = 64;
-constexpr int64_t kShortString = 15;       // kept in the string itself
-constexpr int64_t kAllocationBytes = 17;   // beside a longer one's characters
-constexpr int64_t kWideNumberBytes = 100;  // beside its spelling
+constexpr int64_t kShortString = 15;       // characters kept inside std::string itself
+constexpr int64_t kAllocationBytes = 17;   // bytes of a longer string besides its characters
+constexpr int64_t kWideNumberBytes = 100;  // bytes of a wide number besides its digits
 
-// Numbers with as many digits in front, or in the exponent, may be wide (core/exact_json.h).
+// Numbers with this many digits before the point, or in the exponent, may be wide
+// (core/exact_json.h).
 constexpr size_t kWideDigits = 19;
 constexpr size_t kWideExponent = 3;
 
-// Sees before anything is built how deep a text nests, how large its objects are and what it would
-// take. Malformed text passes: the parser says why.
+// Checks, before any value is built, how deep a text nests, how large its objects are and how much
+// memory its values would need. Malformed text passes, because the parser reports its error.
 class LimitCheck {
  public:
   explicit LimitCheck(std::string_view text)
       : text_(text), max_bytes_(kJsonGrowth * std::ssize(text) + kFreeJsonBytes) {}
 
-  // Says, to follow the name of the text, of which there is too much; empty: of nothing.
+  // Returns the end of an error sentence whose subject is the text; empty: no limit is exceeded.
   std::string run() {
     for (size_t i = 0; i < text_.size(); ++i) {
       switch (text_[i]) {
@@ -98,7 +100,7 @@ class LimitCheck {
   }
 
  private:
-  // From the opening quote to the closing one.
+  // Counts a string and returns the index of its closing quote; `begin` is that of the opening one.
   size_t skip_string(size_t begin) {
     size_t i = begin + 1;
     while (i < text_.size() && text_[i] != '"') i += text_[i] == '\\' ? 2 : 1;
@@ -109,7 +111,7 @@ class LimitCheck {
 
   static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-  // From the first digit to the last.
+  // Counts a number and returns the index of its last digit; `begin` is that of the first.
   size_t skip_number(size_t begin) {
     const auto digits_end = [this](size_t i) {
       while (i < text_.size() && is_digit(text_[i])) ++i;
@@ -144,7 +146,7 @@ std::optional<ApiError> parse_json_object(std::string_view text, Json& object,
   if (const std::string excess = LimitCheck(text).run(); !excess.empty()) {
     return invalid_json(fmt::format("{} {}.", what, excess));
   }
-  // The library takes a NUL byte for the end of the text and would not see what follows it.
+  // The library would take a NUL byte for the end of the text and ignore what follows.
   if (const size_t nul = text.find('\0'); nul != std::string_view::npos) {
     return invalid_json(fmt::format("{} is not valid JSON: byte {} is NUL.", what, nul));
   }
@@ -152,7 +154,8 @@ std::optional<ApiError> parse_json_object(std::string_view text, Json& object,
                                            ? std::span<const std::string_view>()
                                            : std::span<const std::string_view>(kExactFields));
   if (!parsed.ok()) {
-    // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
+    // The library's message: "[json.exception.parse_error.101] parse error at line 1, column 2:
+    // ..."
     std::string_view reason = parsed.status().message();
     const size_t bracket = reason.find("] ");
     if (bracket != std::string_view::npos) reason.remove_prefix(bracket + 2);

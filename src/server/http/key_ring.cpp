@@ -200,7 +200,8 @@ void KeyRing::replace_named(std::vector<ApiKey> keys) {
     named_.push_back(std::make_shared<const ApiKey>(std::move(key)));
   }
   for (const auto& [name, usage] : usage_) {
-    if (usage.num_requests > 0) kept.insert({name, usage});  // end_request() is still to come
+    // end_request() will still be called for these.
+    if (usage.num_requests > 0) kept.insert({name, usage});
   }
   usage_ = std::move(kept);
 }

@@ -37,7 +37,7 @@ std::variant<int64_t, ApiError> read_limit(const HttpRequest& request, int64_t o
                                             printable(*text, 40), max_limit));
 }
 
-// The index of the entry that the query's parameter `name` names; none where it names none.
+// Index of the entry whose id is the query parameter `name`; none if the parameter is missing.
 std::variant<std::optional<size_t>, ApiError> read_cursor(const HttpRequest& request,
                                                           std::string_view name,
                                                           const std::vector<const Json*>& shown) {
@@ -95,7 +95,7 @@ std::variant<Json, ApiError> anthropic_page_of(const HttpRequest& request, const
   const auto most = static_cast<size_t>(std::get<int64_t>(limit));
   const bool has_more = end - begin > most;
   if (has_more && std::get<0>(before) && !std::get<0>(after)) {
-    begin = end - most;  // the page goes backwards
+    begin = end - most;  // with before_id the page ends just before that entry
   } else {
     end = std::min(end, begin + most);
   }

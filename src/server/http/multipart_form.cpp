@@ -21,7 +21,7 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(" \t") - first + 1);
 }
 
-// The value of `name` in `form-data; name="a"; filename="b.jsonl"`.
+// The value of the parameter `name` in a header such as `form-data; name="a"; filename="b.jsonl"`.
 std::optional<std::string> parameter(std::string_view header, std::string_view name) {
   size_t at = header.find(';');
   while (at != std::string_view::npos) {
@@ -53,7 +53,7 @@ std::optional<std::string> parameter(std::string_view header, std::string_view n
   return std::nullopt;
 }
 
-// Reads a part's headers into `part`. False where it is no field of a form.
+// Reads a part's headers into `part`. Returns false if the part is no field of a form.
 bool read_head(std::string_view head, FormPart& part) {
   while (!head.empty()) {
     const size_t end = std::min(head.find("\r\n"), head.size());

@@ -15,16 +15,16 @@
 namespace heddle::server {
 
 inline constexpr size_t kMaxFormParts = 32;
-inline constexpr size_t kMaxFormPartHead = 8 << 10;  // bytes of a part's headers
-inline constexpr size_t kMaxBoundaryBytes = 70;      // RFC 2046
+inline constexpr size_t kMaxFormPartHead = 8 << 10;  // limit for the headers of one part, in bytes
+inline constexpr size_t kMaxBoundaryBytes = 70;      // limit for the boundary, in bytes (RFC 2046)
 
 struct FormPart {
   std::string name;
-  std::string file_name;     // "" without one
-  std::string_view content;  // of the body
+  std::string file_name;     // "" if the part has none
+  std::string_view content;  // view of the body
 };
 
-// Cost: O(body). Errors say what is wrong with the form.
+// Splits a body into its parts. Cost: O(body). Errors say what is malformed.
 std::variant<std::vector<FormPart>, ApiError> parse_multipart_form(std::string_view content_type,
                                                                    std::string_view body);
 

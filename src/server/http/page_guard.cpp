@@ -15,7 +15,8 @@ namespace {
 
 constexpr std::string_view kBelow = "*.";
 
-// As the system has it, and its first part where it has several ("box.lan": "box").
+// Host names of this machine: the system's name, and its first label if it has several ("box" of
+// "box.lan").
 std::vector<std::string> names_of_this_machine() {
   std::array<char, 256> name{};
   if (gethostname(name.data(), name.size() - 1) != 0) return {};
@@ -97,7 +98,8 @@ std::optional<ApiError> PageGuard::check_host(const HttpRequest& request) const 
                                           : fmt::format("the Host \"{}\"", printable(sent, 200)))};
 }
 
-// Of several origins, which no browser sends, each must be allowed.
+// Checks Origin and Sec-Fetch-Site. If there are several origins, which no browser sends, all must
+// be allowed.
 std::optional<ApiError> PageGuard::check_sender(const HttpRequest& request) const {
   const std::string site = lower_case(request.header("sec-fetch-site"));
   const auto host = parse_host(request.header("host"));
@@ -127,7 +129,7 @@ std::optional<ApiError> PageGuard::check_sender(const HttpRequest& request) cons
           sender.empty() ? std::string() : fmt::format(" ({})", printable(sender, 200)))};
 }
 
-// Every page can be one without an origin ("null"): naming that names nobody.
+// Whether the operator listed this origin. "null" never counts, because any page can send it.
 bool PageGuard::is_named_origin(std::string_view origin) const {
   if (!parse_origin(origin)) return false;
   const std::string canonical = canonical_origin(origin);

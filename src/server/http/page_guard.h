@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// PageGuard: which requests a server that asks for no key takes to be those of its own user. A web
-// page can make its visitor's browser send requests to every server that the browser reaches, also
-// to one on the visitor's machine that nobody else reaches. The guard refuses requests that such a
-// page must not make, unless both of these hold:
+// PageGuard: protects a server without API keys from foreign web pages. A web page can make its
+// visitor's browser send requests to every server that the browser reaches, even to one on the
+// visitor's machine that nobody else can reach. The guard refuses requests that such a page must
+// not make, unless both of these hold:
 //
-//   The sender  has no Origin, and no Sec-Fetch-Site of another site; or its Origin is the server's
-//               own, or is named in --cors-allow-origins ("*" names none).
-//   The Host    is an IP address, localhost, this machine's name, that of --host, or one of
-//               --allowed-hosts. A page whose owner lets its name point to the server's address
-//               (DNS rebinding) is of the server's own origin, but under that name. To a unix
-//               socket, which no page reaches, any Host is taken.
+// The sender  has no Origin, and no Sec-Fetch-Site of another site; or its Origin is the server's
+// own, or is listed in --cors-allow-origins ("*" lists none).
+// The Host    is an IP address, localhost, this machine's name, the name in --host, or one of
+// --allowed-hosts. If the owner of a page lets its name resolve to the server's address (DNS
+// rebinding), the page has the server's own origin, but under that name. A unix socket, which no
+// page can reach, accepts any Host.
 //
-// Browsers set all three headers themselves, and pages cannot change them. A client that is no
-// browser can send whatever it likes: the guard is for the browser's user, and no replacement for a
-// key.
+// Browsers set these three headers themselves, and pages cannot change them. A client that is no
+// browser can send anything: the guard protects the browser's user and does not replace a key.
 //
 // Threading: immutable after construction.
 #pragma once
@@ -31,12 +30,12 @@
 
 namespace heddle::server {
 
-// Of --allowed-hosts: "a.example", "*.example" for all names below it, or "*" for every host.
-// Error: kInvalidArgument for anything else.
+// Checks an entry of --allowed-hosts: "a.example", "*.example" for all names below it, or "*" for
+// every host. Error: kInvalidArgument for anything else.
 Status check_allowed_host(std::string_view name);
 
-// Of --cors-allow-origins: "https://a.example:8443", "null", or "*". Error: kInvalidArgument for
-// anything else.
+// Checks an entry of --cors-allow-origins: "https://a.example:8443", "null", or "*". Error:
+// kInvalidArgument for anything else.
 Status check_allowed_origin(std::string_view origin);
 
 class PageGuard {
@@ -44,7 +43,8 @@ class PageGuard {
   // `options` outlives the guard.
   explicit PageGuard(const GateOptions& options);
 
-  // Why a page could be behind the request; nothing where none can be. A 403 that names the option.
+  // Returns a 403 that names the option to change if a foreign page may have sent the request; none
+  // if not.
   [[nodiscard]] std::optional<ApiError> refusal_of(const HttpRequest& request) const;
 
  private:
@@ -54,7 +54,7 @@ class PageGuard {
 
   const GateOptions& options_;
   const bool is_unix_socket_;
-  std::vector<std::string> own_names_;  // as HostAndPort::host
+  std::vector<std::string> own_names_;  // names of this machine, in the form of HostAndPort::host
 };
 
 }  // namespace heddle::server

@@ -15,12 +15,14 @@
 namespace heddle::server {
 namespace {
 
-// Anthropic's clients send the version of the API that they were made for.
+// Whether the client speaks Anthropic's API: its clients send the version of the API that they
+// expect.
 bool asks_as_anthropic(const HttpRequest& request) {
   return !request.header("anthropic-version").empty();
 }
 
-// That of the path's API; where several share the path, or none has it, that of the asking client.
+// The form of errors: that of the path's API; if several APIs or none have the path, that of the
+// client.
 ErrorStyle style_of(const HttpRequest& request, const Route* route, ErrorStyle otherwise) {
   if (request.path.starts_with("/v1/messages")) return ErrorStyle::kAnthropic;
   if (request.path.starts_with("/api/")) return ErrorStyle::kOllama;
@@ -33,7 +35,8 @@ bool is_file_route(const Route& route) {
   return route.endpoint == Endpoint::kFiles || route.endpoint == Endpoint::kOneFile;
 }
 
-// "application/json" of " Application/JSON; charset=utf-8".
+// The media type in lower case, without parameters: "application/json" for " Application/JSON;
+// charset=utf-8".
 std::string media_type(std::string_view content_type) {
   const std::string type = lower_case(content_type.substr(0, content_type.find(';')));
   const size_t first = type.find_first_not_of(" \t");
@@ -41,7 +44,8 @@ std::string media_type(std::string_view content_type) {
   return type.substr(first, type.find_last_not_of(" \t") - first + 1);
 }
 
-// The types that a browser lets any web page send to any server without asking the server first.
+// Whether browsers let any web page send this content type to any server without a preflight
+// request.
 bool is_form_content(std::string_view type) {
   return type == "text/plain" || type == "application/x-www-form-urlencoded" ||
          type == "multipart/form-data";
@@ -88,7 +92,7 @@ void RequestGate::identify(HttpRequest& request, HttpHeaders& common_headers) co
   if (!is_vain_preflight) add_cors_headers(options_.cors, request, common_headers);
 }
 
-// Whether the route takes no request without a key.
+// Whether the route requires a key on this server.
 bool RequestGate::asks_for_key(const Route& route) const {
   return (route.access != Access::kOpen && keys_.has_user_keys()) ||
          (route.access == Access::kAdmin && keys_.has_admin_key());
@@ -118,15 +122,16 @@ std::optional<ApiError> RequestGate::check_key(const HttpRequest& request,
       .message = "The API key is missing or wrong. Send `Authorization: Bearer <key>`."};
 }
 
-// Pages have no key: they only make browsers send what the server takes from everybody.
+// Checks that no foreign page sent the request. Only needed where no key is required, because pages
+// have no key.
 std::optional<ApiError> RequestGate::check_page(const HttpRequest& request,
                                                 const Route& route) const {
   if (route.concern == Concern::kAnswer || asks_for_key(route)) return std::nullopt;
   return page_guard_.refusal_of(request);
 }
 
-// For all routes alike, because not every one has a field for the model's name. The model is
-// loaded, so that its names are known.
+// Checks that the key may use this server's model. Checked for all routes, because not every one
+// has a field for the model's name. Called when the model is loaded, so that its names are known.
 std::optional<ApiError> RequestGate::check_models(const HttpRequest& request) const {
   const auto may_use = [&request](const std::string& name) {
     return may_use_model(request.key.get(), name);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// RequestGate: decides from the head of a request whether it is served: its path, its method, its
-// key and that key's limits and models, the web page that may be behind it (PageGuard), the coding
-// and the type of its body.
+// RequestGate: decides from the head of a request whether it is served, by its path, its method,
+// its key with that key's limits and models, the web page that may have sent it (PageGuard), and
+// the coding and type of its body.
 //
 // Threading: confined to the I/O thread.
-// Cost:      of one look-up of a key (key_ring.h) at most.
+// Cost:      at most one look-up of a key (key_ring.h) per request.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@
 
 namespace heddle::server {
 
-// Of the ids that requests for a path get: "chatcmpl-".
+// Prefix of the ids that requests for this path get, as "chatcmpl-".
 [[nodiscard]] std::string_view request_id_prefix(std::string_view path);
 
 class RequestGate {
@@ -28,22 +28,22 @@ class RequestGate {
   // `options` outlives the gate.
   explicit RequestGate(const GateOptions& options);
 
-  // Brings the path into the form that routes are found by: without the prefix of a proxy, with or
-  // without "/v1". Gives the request its id, its key, the form of its errors and what it may use of
-  // what is stored, and the answer its headers.
+  // Normalises the path to the form in which routes are found: without a proxy's prefix, with or
+  // without "/v1". Sets the request's id, key, form of errors and access to stored data, and the
+  // headers of its answer.
   void identify(HttpRequest& request, HttpHeaders& common_headers) const;
 
-  // Why an identified request is refused whatever its body says; OPTIONS are answered here, too.
-  // `route` is null for an unknown path. `closed`: why no route that needs the model is served now.
-  // A request that is taken may be counted (HttpRequest::counted).
+  // Decides whether an identified request is refused whatever its body says; also answers OPTIONS.
+  // `route` is null for an unknown path. `closed`: why routes that need the model are not served
+  // now. A request that is accepted may be counted (HttpRequest::counted).
   [[nodiscard]] std::optional<HttpResponse> refusal_of(HttpRequest& request, const Route* route,
                                                        const std::optional<ApiError>& closed);
 
-  // Whether the sender of this request may steer the server: it has the admin key where there is
-  // one, else any key where there are some.
+  // Whether the sender may control the server: it sent the admin key, if one is set, else any key,
+  // if there are keys.
   [[nodiscard]] bool may_steer(const HttpRequest& request) const;
 
-  // An answered request no longer counts.
+  // Ends the count of an answered request for its key.
   void forget(const HttpRequest& request);
 
   [[nodiscard]] KeyRing& keys() { return keys_; }

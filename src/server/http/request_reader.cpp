@@ -26,11 +26,12 @@ using boost::system::error_code;
 
 constexpr auto kAwaitRead = asio::as_tuple(asio::use_awaitable);
 constexpr size_t kReadBytes = 8 << 10;
-constexpr size_t kMaxReadBytes = 64 << 10;       // most bytes of a body that one read takes
-constexpr size_t kMaxReadAheadBytes = 64 << 10;  // of the next request while this one is answered
+constexpr size_t kMaxReadBytes = 64 << 10;  // most bytes of a body that one read returns
+// Most bytes of the next request that are read while this one is answered.
+constexpr size_t kMaxReadAheadBytes = 64 << 10;
 constexpr size_t kMaxInputDroppedBytes = 256 << 20;
 
-// An error in the client's bytes, not of the connection.
+// Whether the error lies in the client's bytes and not in the connection.
 bool is_malformed(const error_code& error) {
   return error.category() == make_error_code(http::error::bad_method).category() &&
          error != http::error::end_of_stream && error != http::error::partial_message;
@@ -48,11 +49,11 @@ ReadFailure folded_header() {
 RequestReader::RequestReader(ByteSocket& socket, const HttpServerOptions& options)
     : socket_(socket),
       options_(options),
-      // Room for a whole head, or the trailer of a chunked body, and for the bytes read past it.
+      // Space for a whole head, or the trailer of a chunked body, and for bytes read beyond it.
       buffer_(static_cast<size_t>(options.max_header_bytes) + kMaxReadAheadBytes + kReadBytes),
       deadline_(socket.get_executor()) {}
 
-// Cancels the read that is under way when time is up; the connection stays open for an answer.
+// Cancels the current read when the time is up; the connection stays open for an answer.
 void RequestReader::start_deadline(double limit_seconds) {
   deadline_passed_ = false;
   deadline_.start(seconds(limit_seconds), [this] {
@@ -105,8 +106,8 @@ ReadFailure RequestReader::failure_of(const error_code& error) const {
           .message = fmt::format("The request is not valid HTTP: {}.", error.message())};
 }
 
-// Where fields come one by one, the parser bounds each of them and not their sum: that is done
-// here.
+// Reads a head. If its fields arrive one by one, the parser limits only each of them, so their sum
+// is limited here.
 asio::awaitable<error_code> RequestReader::receive_head() {
   const auto max_bytes = static_cast<size_t>(options_.max_header_bytes);
   size_t parsed_bytes = 0;
@@ -129,8 +130,8 @@ asio::awaitable<error_code> RequestReader::receive_head() {
   }
 }
 
-// The parser joins folded lines, which HTTP/1.1 wants refused: a proxy may have read them
-// otherwise.
+// Detects folded lines, which the parser joins. HTTP/1.1 requires refusing them, because a proxy
+// may have interpreted them differently.
 void RequestReader::note_folding(std::string_view parsed) {
   for (const char c : parsed) {
     is_folded_ = is_folded_ || (at_line_begin_ && (c == ' ' || c == '\t'));
@@ -158,7 +159,8 @@ std::optional<ReadFailure> RequestReader::check_head() const {
                   printable(host, 200)));
 }
 
-// That of a target with scheme and host goes before the header's (RFC 9112, 3.2.2).
+// The host of the request: that of a target with scheme and host, else that of the Host header (RFC
+// 9112, 3.2.2).
 std::string_view RequestReader::host_of_head() const {
   const auto& message = parser_->get();
   const std::string_view target(message.target().data(), message.target().size());
@@ -171,7 +173,7 @@ asio::awaitable<std::optional<ReadFailure>> RequestReader::read_head() {
   at_line_begin_ = is_folded_ = false;
   parser_.emplace();
   parser_->header_limit(static_cast<uint32_t>(options_.max_header_bytes));
-  parser_->body_limit(boost::none);  // the caller looks at announced_bytes()
+  parser_->body_limit(boost::none);  // no limit here: the caller checks announced_bytes()
   start_deadline(options_.header_timeout_seconds);
   const error_code error = co_await receive_head();
   deadline_.stop();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // RequestReader: reads HTTP requests from a connection within the server's limits, one after
-// another: await_request(), read_head(), read_body(). While a request is answered, watch() looks
-// out for the client's leaving and reads ahead, at most 64 KiB of the next request.
+// another: await_request(), read_head(), read_body(). While a request is answered, watch() detects
+// that the client disconnects and reads ahead, at most 64 KiB of the next request.
 //
 // Threading: confined to the I/O thread.
 // Bounds:    one head, one body of at most the size that the caller allows, and the bytes read
@@ -32,58 +32,58 @@
 
 namespace heddle::server {
 
-// Why a request was not read to its end.
+// Why a request was not read to its end, and the answer to it.
 struct ReadFailure {
-  int status = 0;       // of the answer; 0: the connection has ended, no answer is possible
-  std::string message;  // of the answer
+  int status = 0;  // status of the answer; 0: the connection has ended and no answer is possible
+  std::string message;  // message in the answer
 };
 
 class RequestReader {
  public:
-  // Both outlive the reader.
+  // `socket` and `options` outlive the reader.
   RequestReader(ByteSocket& socket, const HttpServerOptions& options);
 
   // Waits until the first bytes of a request arrive and drops empty lines before it. Returns false
   // if none arrive within `limit_seconds`, or if the client has disconnected.
   boost::asio::awaitable<bool> await_request(double limit_seconds);
 
-  // A new limit, from now on, for the await_request() that is under way, if one is.
+  // Sets a new limit, counted from now, for an await_request() that is in progress, if there is
+  // one.
   void limit_wait(double limit_seconds);
 
-  // Nothing: the head is here. A folded header and a Host that is missing, there twice or no host
-  // are 400.
+  // Reads a head; returns none on success. A folded header is answered 400, and so is a Host header
+  // that is missing, repeated or no host.
   boost::asio::awaitable<std::optional<ReadFailure>> read_head();
 
-  // Of the head that was read last.
+  // The request that was read last, with its head only.
   [[nodiscard]] HttpRequest head() const;
 
   [[nodiscard]] unsigned http_version() const { return parser_->get().version(); }
 
   [[nodiscard]] bool keep_alive() const { return parser_->keep_alive(); }
 
-  // The client sends the body only once it is invited to, by 100 Continue.
+  // True if the client sends the body only after 100 Continue.
   [[nodiscard]] bool expects_continue() const;
 
-  // Bytes of the body that are not read yet; none where the head does not say, as for chunks.
+  // Bytes of the body that are not read yet; none if the head does not say, as with chunks.
   [[nodiscard]] std::optional<uint64_t> announced_bytes() const;
 
   [[nodiscard]] bool body_is_read() const { return parser_->is_done(); }
 
   // Reads the body and keeps as much of it as `lease` allows; without a lease the body is dropped.
-  // Returns none if the body was read. A folded line in the trailer of a chunked body is answered
-  // 400.
+  // Returns none on success. A folded line in the trailer of a chunked body is answered 400.
   boost::asio::awaitable<std::optional<ReadFailure>> read_body(uint64_t max_bytes,
                                                                BodyLease* lease);
 
   [[nodiscard]] std::string take_body() { return std::move(parser_->get().body()); }
 
-  // Until stop_watching(): calls `on_gone` once when the client has left, which includes one that
-  // has only closed its sending side. A client with more than 64 KiB sent ahead is not read from:
-  // only a reset shows that it has left. `owner` is kept alive meanwhile.
+  // Watches until stop_watching(): calls `on_gone` once when the client has disconnected or has
+  // closed its sending side. Once more than 64 KiB are read ahead, reading stops, and only a reset
+  // shows that the client is gone. `owner` is kept alive meanwhile.
   void watch(std::shared_ptr<void> owner, std::function<void()> on_gone);
   void stop_watching();
 
-  // Reads and drops the client's bytes until it closes, or for `limit_seconds`.
+  // Reads and drops the client's bytes until it closes the connection, or for `limit_seconds`.
   boost::asio::awaitable<void> drop_input(double limit_seconds);
 
  private:
@@ -103,17 +103,17 @@ class RequestReader {
 
   ByteSocket& socket_;
   const HttpServerOptions& options_;
-  boost::beast::flat_buffer buffer_;  // received and not parsed
+  boost::beast::flat_buffer buffer_;  // bytes that are received and not parsed
   std::optional<Parser> parser_;
   Deadline deadline_;
   bool deadline_passed_ = false;
-  bool waiting_ = false;  // await_request() is under way
-  // The next byte to be parsed begins a line of the head or trailer.
+  bool waiting_ = false;  // await_request() is in progress
+  // True: the next byte to be parsed begins a line of the head or trailer.
   bool at_line_begin_ = false;
-  // A line of the head or trailer continues the one before it.
+  // True: a line of the head or trailer continues the one before it (a folded line).
   bool is_folded_ = false;
   boost::asio::cancellation_signal stop_watching_;
-  std::function<void()> on_gone_;  // null: no watcher
+  std::function<void()> on_gone_;  // null: watch() is not active
 };
 
 }  // namespace heddle::server

@@ -25,7 +25,8 @@ namespace http = boost::beast::http;
 
 constexpr auto kAwaitWrite = asio::as_tuple(asio::use_awaitable);
 
-// Also of statuses that the library does not know: clients show it, and some want one.
+// The reason phrase of a status, including statuses that the library does not know: clients show
+// it, and some require one.
 std::string reason_of(int status) {
   constexpr int kOverloaded = 529;
   const auto known = http::int_to_status(static_cast<unsigned>(status));
@@ -42,7 +43,7 @@ ResponseWriter::ResponseWriter(ByteSocket& socket, double write_timeout_seconds)
       write_timeout_(seconds(write_timeout_seconds)),
       deadline_(socket.get_executor()) {}
 
-// Bytes that the client's system has acknowledged.
+// Bytes of this connection that the client's system has acknowledged.
 int64_t ResponseWriter::taken_bytes() {
   int waiting = 0;
   if (ioctl(socket_.native_handle(), SIOCOUTQ, &waiting) != 0) waiting = 0;
@@ -54,7 +55,7 @@ void ResponseWriter::expect_progress(IoClock::duration limit) {
     const IoClock::duration left = progress_.time_left(IoClock::now(), taken_bytes());
     if (left > IoClock::duration::zero()) return expect_progress(left);
     boost::system::error_code ignored;
-    socket_.close(ignored);  // which ends the write
+    socket_.close(ignored);  // ends the pending write
   });
 }
 
@@ -93,7 +94,7 @@ void ResponseWriter::open(const HttpResponse& response, const HttpHeaders& commo
                   ends_by_closing() ? Framing::kUntilClose : Framing::kChunked, keep_alive);
 }
 
-// A short piece with all that surrounds it, to be written by one call of the system.
+// A short piece with its head and chunk framing, so that one system call can write it.
 std::string ResponseWriter::framed(std::string piece, bool last) {
   if (!piece.empty() && !ends_by_closing()) {
     piece.insert(0, fmt::format("{:x}\r\n", piece.size()));
@@ -104,8 +105,8 @@ std::string ResponseWriter::framed(std::string piece, bool last) {
   return piece;
 }
 
-// Writes what the system takes at once, without a turn of the I/O thread. True when that was
-// all of it, or the connection has failed.
+// Writes as much as the system accepts at once, without a turn of the I/O thread. Returns true when
+// that was everything, or the connection has failed.
 bool ResponseWriter::write_now(std::string& bytes, bool& alive) {
   boost::system::error_code error;
   const size_t count = socket_.write_some(asio::buffer(bytes), error);

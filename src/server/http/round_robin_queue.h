@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// RoundRobinQueue: items that wait for one worker, served holder by holder: each holder has one
-// item served in its turn, the oldest first, however many another one has waiting.
+// RoundRobinQueue: items that wait for one worker, served round robin over their holders: each
+// holder in turn has its oldest item served, however many items another one has.
 //
-// Threading: thread-compatible. Cost: O(log of the holders that wait).
+// Threading: thread-compatible. Cost: O(log of the number of waiting holders).
 #pragma once
 
 #include <cstddef>
@@ -17,11 +17,11 @@ namespace heddle::server {
 template <typename Item>
 class RoundRobinQueue {
  public:
-  // Both bounds are at least 1.
+  // Both limits are at least 1.
   RoundRobinQueue(size_t max_items, size_t max_of_holder)
       : max_items_(max_items), max_of_holder_(max_of_holder) {}
 
-  // False: as many items wait as may, of the holder or of all.
+  // Adds an item. Returns false if the holder's items or all items have reached their limit.
   [[nodiscard]] bool push(const std::string& holder, Item item) {
     if (num_items_ >= max_items_) return false;
     std::deque<Item>& own = waiting_[holder];
@@ -32,7 +32,7 @@ class RoundRobinQueue {
     return true;
   }
 
-  // The oldest item of the holder whose turn it is; nothing where none waits.
+  // Removes the oldest item of the holder whose turn it is; none if the queue is empty.
   [[nodiscard]] std::optional<Item> pop() {
     if (turns_.empty()) return std::nullopt;
     const auto own = waiting_.find(turns_.front());
@@ -53,7 +53,7 @@ class RoundRobinQueue {
   const size_t max_of_holder_;
   size_t num_items_ = 0;
   std::map<std::string, std::deque<Item>> waiting_;
-  std::deque<std::string> turns_;  // holders that have items waiting, the next one first
+  std::deque<std::string> turns_;  // holders with waiting items, in the order of their turns
 };
 
 }  // namespace heddle::server

@@ -94,10 +94,10 @@ constexpr std::array kRoutes = {
           Concern::kServer},
 };
 
-// Routes that other servers have and this one answers with 501, with all that lies below them. One
-// that is served itself is here for what lies below it.
+// Routes that other servers have and this one answers with 501, including all paths below them. A
+// route that is served itself is listed for the paths below it.
 constexpr auto kNotServed = std::to_array<std::string_view>({
-    // SGLang's and vLLM's.
+    // Routes of SGLang and vLLM.
     "/encode",
     "/classify",
     "/v1/classify",
@@ -120,7 +120,7 @@ constexpr auto kNotServed = std::to_array<std::string_view>({
     "/start_expert_distribution_record",
     "/stop_expert_distribution_record",
     "/dump_expert_distribution_record",
-    // Ollama's.
+    // Routes of Ollama.
     "/api/embed",
     "/api/embeddings",
     "/api/pull",
@@ -134,7 +134,7 @@ constexpr auto kNotServed = std::to_array<std::string_view>({
     "/api/web_search",
     "/api/web_fetch",
     "/api/experimental",
-    // OpenAI's.
+    // Routes of OpenAI.
     "/v1/assistants",
     "/v1/audio",
     "/v1/chat/completions",
@@ -156,7 +156,7 @@ constexpr auto kNotServed = std::to_array<std::string_view>({
     "/v1/uploads",
     "/v1/vector_stores",
     "/v1/videos",
-    // Anthropic's.
+    // Routes of Anthropic.
     "/v1/agents",
     "/v1/complete",
     "/v1/deployment_runs",
@@ -187,9 +187,10 @@ constexpr Route kOneModelRoute{kModelPrefix, Endpoint::kOneModel, "GET, HEAD"};
 constexpr std::string_view kVersionPrefix = "/v1";
 constexpr size_t kMaxSimilarLength = 64;
 constexpr size_t kMaxWrongLetters = 2;
-constexpr size_t kLettersForAWrongOne = 4;  // of the last part of the path
+// Letters of the path's last part per wrong letter allowed.
+constexpr size_t kLettersForAWrongOne = 4;
 
-// Whether a list of allowed names has this one, or "*".
+// Whether a list of allowed names contains this name or "*".
 bool has(const std::vector<std::string>& names, std::string_view name) {
   return std::ranges::any_of(
       names, [name](const std::string& allowed) { return allowed == "*" || allowed == name; });
@@ -225,7 +226,7 @@ const Route* find_route(std::string_view path) {
   const auto lies_below = [path](std::string_view prefix) {
     return path.size() > prefix.size() && path.starts_with(prefix);
   };
-  // Before what lies below: /v1/responses/compact is no id of a response.
+  // Checked before the prefixes, because /v1/responses/compact does not name a response.
   if (std::ranges::find(kNotServed, path) != kNotServed.end()) return &kNotServedRoute;
   if (lies_below(kResponsePrefix)) return &kOneResponseRoute;
   if (lies_below(kFilePrefix)) return &kOneFileRoute;
@@ -259,14 +260,15 @@ bool is_of_several_apis(const Route& route) {
 std::string_view similar_route(std::string_view path) {
   while (path.ends_with('/')) path.remove_suffix(1);
   if (path.empty() || path.size() > kMaxSimilarLength) return {};
-  // Of those that are alike, the one that is most nearly as long.
+  // Among routes with equal distance the one whose length is closest is preferred.
   const auto rank = [path](std::string_view route) {
     const bool is_part = path.ends_with(route) || route.ends_with(path);
     return std::pair<size_t, size_t>(
         is_part ? 0 : edit_distance(path, route),
         std::max(path.size(), route.size()) - std::min(path.size(), route.size()));
   };
-  // Short names differ from others of the same length by few letters, and are not misspelt for it.
+  // Fewer wrong letters are allowed in short names, which differ from other short names by few
+  // letters anyway.
   const size_t last_part = path.size() - (path.rfind('/') + 1);
   const size_t max_wrong_letters = std::min(kMaxWrongLetters, last_part / kLettersForAWrongOne);
   std::string_view best;

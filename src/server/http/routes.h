@@ -73,76 +73,77 @@ enum class Endpoint {
   kNotServed,
 };
 
-// Bytes of a request's body that are read and kept.
-inline constexpr int64_t kNoBody = 0;  // the route reads none
-// Read on the I/O thread, where parsing this much is quick.
+// Values of Route::max_body_bytes: most bytes of a request's body that are read and kept.
+inline constexpr int64_t kNoBody = 0;  // the route reads no body
+// For bodies that are parsed on the I/O thread, where this size is quick.
 inline constexpr int64_t kSmallBody = 64 << 10;
-// As the server's options say.
+// As much as the server's options allow.
 inline constexpr int64_t kAnyBody = std::numeric_limits<int64_t>::max();
 
-// The key that a route asks for, where the server has one.
+// The API key that a route requires, if the server has keys.
 enum class Access : uint8_t {
-  kOpen,   // none
-  kUser,   // any
-  kAdmin,  // the admin key; where there is none, any
+  kOpen,   // no key
+  kUser,   // any key
+  kAdmin,  // the admin key; without one, any key
 };
 
-// The things that a route acts on. On a server that asks for no key web pages of others may call
-// those of kAnswer alone (PageGuard).
+// What a route accesses. On a server without keys, foreign web pages may only call routes with
+// kAnswer (PageGuard).
 enum class Concern : uint8_t {
-  kAnswer,  // its own answer: generation, health, facts of the model
-  kStored,  // shows or changes what the server keeps, or shows how it is set up
-  kServer,  // steers the server for everybody, or shows what others sent
+  kAnswer,  // only its own answer: generation, health, properties of the model
+  kStored,  // reads or changes stored data, or shows the server's configuration
+  kServer,  // controls the server for all users, or shows requests of others
 };
 
 struct Route {
   std::string_view path;
   Endpoint endpoint;
-  std::string_view allow;  // methods, as the Allow header says them
+  std::string_view allow;  // allowed methods, as written in the Allow header
   Access access = Access::kUser;
-  bool needs_model = false;  // 503 while loading and draining
+  bool needs_model = false;  // true: answered 503 while loading and draining
   int64_t max_body_bytes = kNoBody;
   Concern concern = Concern::kAnswer;
 };
 
-// Precedes the model's name, which may have slashes of its own.
+// Path prefix before a model's name, which may contain slashes.
 inline constexpr std::string_view kModelPrefix = "/v1/models/";
 
-// Precedes the id of a response, and "/cancel" or "/input_items" may follow that.
+// Path prefix before the id of a response; "/cancel" or "/input_items" may follow the id.
 inline constexpr std::string_view kResponsePrefix = "/v1/responses/";
 
-// Precede the ids of a file, which "/content" may follow, and of a batch, which "/cancel" may.
+// Path prefixes before the id of a file, which "/content" may follow, and of a batch, which
+// "/cancel" may follow.
 inline constexpr std::string_view kFilePrefix = "/v1/files/";
 inline constexpr std::string_view kBatchPrefix = "/v1/batches/";
 
-// Precedes the name of a file of the dashboard; the page itself is at "/".
+// Path prefix before the name of a dashboard file; the dashboard page itself is at "/".
 inline constexpr std::string_view kDashboardPrefix = "/dashboard/";
 
 struct RouteSummary {
-  std::string path;  // with {names} for what varies
+  std::string path;  // path with {names} for its variable parts
   const Route* route = nullptr;
-  std::string_view allow;  // methods of this path, of those of the route
+  std::string_view allow;  // those methods of the route that this path has
 };
 
-// Every route that is served.
+// All routes that are served.
 [[nodiscard]] std::vector<RouteSummary> route_summaries();
 
-// Null for an unknown path.
+// The route of a path; null if the path is unknown.
 [[nodiscard]] const Route* find_route(std::string_view path);
 
-// The path by which a route is found that was asked for with slashes at its end, without its "/v1"
-// ("/chat/completions/") or with one that it does not have ("/v1/generate"). Another path stays as
-// it is.
+// Normalises a path to that of a route: without slashes at its end, with "/v1" added
+// ("/chat/completions/") or removed ("/v1/generate") if a route exists for the result. Other paths
+// are returned unchanged.
 [[nodiscard]] std::string known_path(std::string path);
 
-// The path of a route that was perhaps meant by one that is unknown: it has a beginning too many
-// ("/openai/v1/models"), or some wrong letters: one of four in its last part,
-// and no more than two. "" without one. Cost: bounded, whatever the path's length.
+// The path of the route that an unknown path probably meant: the unknown one has an additional
+// beginning ("/openai/v1/models"), or wrong letters: at most two, and at most one per four letters
+// of its last part. "" if there is none. Cost: bounded, whatever the path's length.
 [[nodiscard]] std::string_view similar_route(std::string_view path);
 
 [[nodiscard]] bool allows(const Route& route, std::string_view method);
 
-// Whether the route is in OpenAI's API and, in another form, in Anthropic's.
+// Whether both OpenAI's and Anthropic's API have this route, in different forms.
 [[nodiscard]] bool is_of_several_apis(const Route& route);
 
 // Cross-origin rules (CORS): the web pages whose scripts may send requests.
@@ -151,10 +152,11 @@ struct CorsOptions {
   std::vector<std::string> headers = {"*"};  // of requests; "*": any
 };
 
-// For a page that may ask, with credentials: its origin is named, as `*` would exclude those.
+// Adds the headers for a page that may send requests with credentials. They name its origin,
+// because `*` would exclude credentials.
 void add_cors_headers(const CorsOptions& cors, const HttpRequest& request, HttpHeaders& headers);
 
-// The answer to OPTIONS. `route` may be null. `may_call`: false where the request itself would be
+// The answer to OPTIONS. `route` may be null. `may_call`: false if the request itself would be
 // refused to the page, whose browser then does not send it.
 [[nodiscard]] HttpResponse answer_preflight(const CorsOptions& cors, const HttpRequest& request,
                                             const Route* route, bool may_call);

@@ -33,9 +33,11 @@ namespace ssl = boost::asio::ssl;
 using boost::system::error_code;
 
 constexpr auto kAwaitTls = asio::as_tuple(asio::use_awaitable);
-constexpr size_t kRecordBytes = 16 << 10;     // the largest record of TLS
-constexpr double kCloseSeconds = 2;           // for the client to read the rest and close its side
-constexpr size_t kMaxUnreadBytes = 64 << 20;  // of an upload whose request is already answered
+constexpr size_t kRecordBytes = 16 << 10;  // most bytes of a TLS record
+// Time for the client to read the last bytes and close its side.
+constexpr double kCloseSeconds = 2;
+// Most bytes dropped of an upload whose request is already answered.
+constexpr size_t kMaxUnreadBytes = 64 << 20;
 
 // The answer to a client that speaks plain HTTP.
 constexpr std::string_view kUseHttps =
@@ -50,7 +52,7 @@ bool is_plain_http(const error_code& failure) {
   return reason == SSL_R_HTTP_REQUEST || reason == SSL_R_HTTPS_PROXY_REQUEST;
 }
 
-// One client. Kept alive by its coroutines.
+// The TLS session of one client. Kept alive by its coroutines.
 class TlsSession : public std::enable_shared_from_this<TlsSession> {
  public:
   TlsSession(ByteSocket client, std::string address, ByteSocket plain, ssl::context& context,
@@ -80,7 +82,8 @@ class TlsSession : public std::enable_shared_from_this<TlsSession> {
   }
 
  private:
-  // Closes both sockets if it takes longer, which ends what is under way.
+  // Closes both sockets after `limit_seconds`, which ends the current operation; a later call
+  // replaces the limit.
   void limit(double limit_seconds) {
     deadline_.start(seconds(limit_seconds), [this] { close(); });
   }
@@ -109,7 +112,8 @@ class TlsSession : public std::enable_shared_from_this<TlsSession> {
     }
   }
 
-  // Until the connection has closed its end of the pair, or the client takes nothing.
+  // Forwards bytes to the client until the connection closes its end of the pair, or the client
+  // stops receiving.
   asio::awaitable<void> write_client() {
     std::array<char, kRecordBytes> bytes;
     while (true) {
@@ -145,8 +149,8 @@ class TlsSession : public std::enable_shared_from_this<TlsSession> {
     co_await read_rest();
   }
 
-  // Closing with bytes of the client unread would reset the connection, and could destroy the last
-  // answer before the client has read it.
+  // Reads and drops what the client still sends. Closing with unread bytes would reset the
+  // connection, and the client could lose the last answer before reading it.
   asio::awaitable<void> read_rest() {
     error_code error;
     tls_.next_layer().shutdown(asio::socket_base::shutdown_send, error);

@@ -20,15 +20,15 @@ bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// The characters of a registered name (RFC 3986, section 3.2.2), without the separators of lists. A
-// proxy writes "a,b" if it joins two Host headers, and `a;b` is no host name either.
+// Whether a character may be in a registered name (RFC 3986, section 3.2.2). List separators are
+// excluded: a proxy that joins two Host headers writes "a,b", and `a;b` is no host name either.
 bool is_name_character(char c) {
   constexpr std::string_view kMarks = "-._~!$&'()*+=%";
   return is_letter(c) || is_digit(c) || kMarks.find(c) != std::string_view::npos;
 }
 
-// The usual spelling of an IPv6 address; a zone ("%eth0") is left out, as it has a meaning on the
-// sender's machine alone.
+// The canonical spelling of an IPv6 address. A zone ("%eth0") is removed, because it only has a
+// meaning on the sender's machine.
 std::optional<std::string> usual_ipv6(std::string_view text) {
   const std::string address(text.substr(0, text.find('%')));
   in6_addr bytes{};
@@ -45,7 +45,7 @@ bool is_ipv4(const std::string& text) {
   return inet_pton(AF_INET, text.c_str(), &bytes) == 1;
 }
 
-// None where it is no port. "" where there is none.
+// The port in canonical form; "" if there is none; none if the text is no port.
 std::optional<std::string> usual_port(std::string_view text) {
   if (!std::ranges::all_of(text, is_digit)) return std::nullopt;
   while (text.size() > 1 && text.front() == '0') text.remove_prefix(1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host that a request was sent to (Host) and the web page that sent it (Origin), as values that
-// can be compared: upper and lower case, a dot at the end of a name, brackets and spellings of an
+// The host that a request was sent to (Host) and the web page that sent it (Origin), normalised so
+// that they can be compared: letter case, a dot at the end of a name, brackets, spellings of an
 // IPv6 address and default ports make no difference.
 //
 // Threading: free functions without state.
@@ -12,30 +12,32 @@
 
 namespace heddle::server {
 
-// "localhost:30000" or "[::1]:30000".
+// A host and a port, as in "localhost:30000" or "[::1]:30000".
 struct HostAndPort {
-  std::string host;  // in lower case, without brackets and without a dot at its end
-  std::string port;  // digits; "" where none was given
+  std::string host;  // lower case, without brackets and without a final dot
+  std::string port;  // digits; "" if the text has no port
   bool is_ip_address = false;
 };
 
-// None where the text is no host, with a port or without one.
+// Parses a host with or without a port; none if the text is no host.
 [[nodiscard]] std::optional<HostAndPort> parse_host(std::string_view text);
 
 struct WebOrigin {
-  std::string scheme;  // in lower case: "https"
-  HostAndPort at;      // with the scheme's port where none was given, if it has one
+  std::string scheme;  // lower case, as "https"
+  // Host and port; a missing port is replaced by the scheme's default, if it has one.
+  HostAndPort at;
 };
 
-// None for "null", which is the origin of pages that have none, and for what has a path.
+// Parses an origin; none for "null", the origin of pages that have none, and for texts with a path.
 [[nodiscard]] std::optional<WebOrigin> parse_origin(std::string_view text);
 
-// "https://a.example" of "HTTPS://A.example.:443"; the text itself where it is no origin.
+// Normalises an origin: "https://a.example" for "HTTPS://A.example.:443"; other texts are
+// unchanged.
 [[nodiscard]] std::string canonical_origin(std::string_view text);
 
-// Whether a page of `origin` comes from the server that answers for `host`. A server that speaks
-// plain HTTP may stand behind a proxy that speaks TLS, so that its pages' scheme is either;
-// `speaks_tls` is false for it.
+// Whether a page of `origin` comes from the server that answers for `host`. `speaks_tls` is false
+// for a server that speaks plain HTTP; it may be behind a proxy that speaks TLS, so both schemes of
+// its pages count as its own.
 [[nodiscard]] bool is_own_origin(const WebOrigin& origin, const HostAndPort& host, bool speaks_tls);
 
 }  // namespace heddle::server

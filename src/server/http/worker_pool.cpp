@@ -45,7 +45,7 @@ std::deque<WorkerPool::Item>* WorkerPool::next_queue() {
 }
 
 void WorkerPool::run(int niceness) {
-  // Of this thread alone, in Linux. Where it is refused, the thread is as the others are.
+  // In Linux this affects only this thread. If it is refused, the thread keeps the normal priority.
   if (niceness > 0) (void)setpriority(PRIO_PROCESS, 0, niceness);
   MutexLock lock(mutex_);
   while (true) {
@@ -62,10 +62,10 @@ void WorkerPool::run(int niceness) {
     try {
       work();
     } catch (const std::exception& error) {
-      // Out of memory on an enormous body, at most: work answers its own errors.
+      // At most out of memory for an enormous body, because work handles its own errors.
       log_error(fmt::format("a server worker caught an exception: {}", error.what()));
     }
-    work = nullptr;  // what it owns is destroyed here, without the lock
+    work = nullptr;  // destroys captured objects here, without the lock
     lock.lock();
     if (is_large && num_large_-- == max_large_) changed_.notify_one();
   }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// WorkerPool: a few threads for work that would stop the I/O thread: parsing bodies, running
+// WorkerPool: a few threads for work that would block the I/O thread: parsing bodies, rendering
 // templates, tokenizing, writing long answers.
 //
-// Work runs in the order it came, except that large work, which may take seconds, leaves one thread
-// to small work, where there is more than one.
+// Work runs in the order of arrival, except that large work, which may take seconds, leaves one
+// thread free for small work if there is more than one.
 //
 // Threading: thread-safe. The queue is bounded.
 #pragma once
@@ -23,37 +23,38 @@ enum class WorkSize { kSmall, kLarge };
 
 class WorkerPool {
  public:
-  // `niceness` above 0: other threads come first where processors are short (setpriority(2)).
+  // `niceness` above 0 lowers the priority of the threads when CPUs are short (setpriority(2)).
   WorkerPool(int num_threads, size_t max_queued, int niceness = 0);
 
-  // Drops what is queued, waits for what runs.
+  // Drops queued work and waits for running work.
   ~WorkerPool();
 
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
-  // False when the queue is full; `work` is dropped then.
+  // Queues work. Returns false when the queue is full or the pool is ending; `work` is then
+  // dropped.
   [[nodiscard]] bool submit(WorkSize size, std::function<void()> work) HEDDLE_EXCLUDES(mutex_);
 
  private:
   struct Item {
-    int64_t number;  // in the order of arrival
+    int64_t number;  // number in order of arrival
     std::function<void()> work;
   };
 
   void run(int niceness) HEDDLE_EXCLUDES(mutex_);
 
-  // Null: nothing may begin now.
+  // The queue whose first item may run now; null if none may.
   std::deque<Item>* next_queue() HEDDLE_REQUIRES(mutex_);
 
   const size_t max_queued_;
-  const int max_large_;  // at once
+  const int max_large_;  // limit for large items that run at once
   Mutex mutex_;
   CondVar changed_;
   std::deque<Item> small_ HEDDLE_GUARDED_BY(mutex_);
   std::deque<Item> large_ HEDDLE_GUARDED_BY(mutex_);
   int64_t next_number_ HEDDLE_GUARDED_BY(mutex_) = 0;
-  int num_large_ HEDDLE_GUARDED_BY(mutex_) = 0;  // that run
+  int num_large_ HEDDLE_GUARDED_BY(mutex_) = 0;  // large items that are running
   bool stopping_ HEDDLE_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };

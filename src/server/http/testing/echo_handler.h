@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// For fuzz targets: a handler that answers with what it was asked, in every way that an Exchange
-// allows, and checks what the server hands it.
+// EchoHandler: for fuzz targets, answers with the request that it received, in every way that an
+// Exchange allows, and checks the server's calls.
 //
 // Threading: confined to the I/O thread.
 #pragma once
@@ -27,7 +27,7 @@
 
 namespace heddle::server::testing {
 
-// The echo several times, each longer than what is sent without a turn of the loop.
+// A body that repeats the echo, in pieces longer than those sent without a turn of the loop.
 class EchoSource final : public BodySource {
  public:
   explicit EchoSource(std::string echo) : echo_(std::move(echo)) {}
@@ -42,14 +42,14 @@ class EchoSource final : public BodySource {
   int num_left_ = 4;
 };
 
-// A path of the API passes the server's own gate and is answered at once, as is any unknown one.
-// These are answered in other ways:
+// Answers requests. A path of the API passes the server's own gate and is answered at once, and so
+// is any unknown path. These paths are answered in other ways:
 //
-//   /later    a few turns of the loop later
+// /later    the echo, a few turns of the loop later
 //   /events   a stream of events             /lines    one of lines
 //   /broken   one that breaks off            /pieces   a body that is made while it is sent
 //   /nothing  204                            /refused  403, decided from the head
-//   /dropped  as others, without the body
+// /dropped  the echo, with the request's body dropped
 class EchoHandler final : public HttpHandler {
  public:
   struct Entry {
@@ -72,7 +72,7 @@ class EchoHandler final : public HttpHandler {
     for (const auto& [name, value] : request.headers) {
       echo_.append(name).append(": ").append(value).append("\n");
     }
-    // A random one would tell two runs apart.
+    // A random id would make two runs differ.
     request.headers.insert(request.headers.begin(), {"x-request-id", "1"});
     gate_.identify(request, common_headers);
     admission_ = admission_for(request);
@@ -132,7 +132,8 @@ class EchoHandler final : public HttpHandler {
             .max_body_bytes = route->max_body_bytes};
   }
 
-  // Two ways to tell where a body ends are one too many: the next reader may take the other.
+  // Checks that the body's length is given in only one way: with two, the next reader could choose
+  // the other.
   void check_body(const HttpRequest& request) const {
     const int64_t limit = std::min(admission_.max_body_bytes, options_.max_request_bytes);
     HEDDLE_CHECK_LE(static_cast<int64_t>(request.body.size()), limit);
@@ -145,7 +146,8 @@ class EchoHandler final : public HttpHandler {
     }
   }
 
-  // Its parts come in different turns of the loop, some of them where they are made.
+  // Sends a stream. Its parts are written in different turns of the loop, some of them sent
+  // directly.
   void stream(std::shared_ptr<Exchange> exchange, StreamFormat format, std::string text,
               bool broken) {
     exchange->writes_all_there_is = true;
@@ -159,7 +161,7 @@ class EchoHandler final : public HttpHandler {
     });
   }
 
-  // Those of the workers are turns of the loop, too.
+  // Threads for bodies: work for workers also runs in turns of the loop.
   [[nodiscard]] BodyThreads threads() const {
     return {.run_on_worker =
                 [post = post_](std::function<void()> work) {
@@ -172,7 +174,7 @@ class EchoHandler final : public HttpHandler {
   const std::function<void(std::function<void()>)> post_;
   RequestGate& gate_;
   const HttpServerOptions& options_;
-  Admission admission_;  // of the latest head, as is its echo
+  Admission admission_;  // admission for the latest head, echoed with its request
   std::string echo_;
 };
 
