@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operators' orders to the engine: to empty the cache, to pause, to go on.
+// Operators' commands to the engine: empty the cache, pause, continue, abort.
 //
-// Threading: called on the I/O thread, which nothing here blocks: the engine answers on a thread of
-// its own, and `post` takes the answer back.
+// Threading: called on the I/O thread and never block it: the engine answers on its own thread, and
+// `post` moves the answer back to the I/O thread.
 #pragma once
 
 #include <functional>
@@ -20,24 +20,24 @@ namespace heddle::server {
 
 using Post = std::function<void(std::function<void()>)>;
 
-// GET, POST /flush_cache?timeout=SECONDS
+// GET, POST /flush_cache?timeout=SECONDS: empties the prefix cache.
 void flush_cache(Engine& engine, const Post& post, std::shared_ptr<Exchange> exchange);
 
-// The mode that a body asks for.
+// Reads the mode from the body of /pause_generation.
 std::variant<PauseMode, ApiError> read_pause_mode(std::string_view body);
 
 struct AbortOrder {
-  std::string id;    // of what shall end
-  bool all = false;  // everything, whatever the id
+  std::string id;    // id of the request to abort
+  bool all = false;  // true: abort all requests and ignore `id`
 };
 
 std::variant<AbortOrder, ApiError> read_abort(std::string_view body);
 
-// POST /pause_generation {"mode": "abort" | "retract" | "in_place"}; abort without a mode. Answered
-// when nothing is computed any more.
+// POST /pause_generation {"mode": "abort" | "retract" | "in_place"}; without a mode "abort".
+// Answered once the engine computes nothing any more.
 void pause_generation(Engine& engine, const Post& post, std::shared_ptr<Exchange> exchange);
 
-// POST /continue_generation
+// POST /continue_generation: ends a pause.
 void continue_generation(Engine& engine, const Post& post, std::shared_ptr<Exchange> exchange);
 
 }  // namespace heddle::server

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ProcessMetrics: what Prometheus' clients export of every process (process_cpu_seconds_total,
-// process_resident_memory_bytes, ...), and heddle_build_info, a 1 whose labels say what runs.
+// ProcessMetrics: the metrics that Prometheus' clients export for every process
+// (process_cpu_seconds_total, process_resident_memory_bytes, ...), and heddle_build_info, a
+// constant 1 whose labels name the version.
 //
 // Threading: thread-confined.
 #pragma once
@@ -16,8 +17,8 @@ class ProcessMetrics {
   // `build`: labels of heddle_build_info.
   explicit ProcessMetrics(const MetricLabels& build);
 
-  // As things are now. A value that cannot be read stays as it was. Cost: reads /proc, a few system
-  // calls for each open file.
+  // The current values as text for Prometheus. A value that cannot be read keeps its last value.
+  // Cost: reads /proc, a few system calls for each open file.
   [[nodiscard]] std::string to_text();
 
  private:
@@ -29,7 +30,7 @@ class ProcessMetrics {
   MetricGauge open_files_;
   MetricGauge max_files_;
   MetricGauge start_seconds_;
-  const double boot_seconds_;  // when the machine started, since 1970
+  const double boot_seconds_;  // when the machine booted, seconds since 1970
 };
 
 }  // namespace heddle::server

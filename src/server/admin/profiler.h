@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Profiler: POST /start_profile and /stop_profile. Records the engine's steps and writes them as a
-// trace that chrome://tracing and Perfetto show: a row for planning, a row for computing, and how
-// many sequences ran and waited.
+// trace for chrome://tracing and Perfetto: one row for planning, one for computing, and the numbers
+// of running and waiting sequences.
 //
-// Threading: confined to the I/O thread; traces are written on workers.
-// Bounds:    kMaxRecordedSteps of one profile, some 30 MB.
+// Threading: confined to the I/O thread; workers write the traces.
+// Bounds:    at most kMaxRecordedSteps per profile, some 30 MB.
 #pragma once
 
 #include <cstdint>
@@ -27,29 +27,30 @@
 namespace heddle::server {
 
 struct ProfileOrder {
-  std::filesystem::path below;  // folder of the trace, from the folder of all traces
-  std::string name;             // of its file, without the ending
-  bool has_id = false;          // the request has named it
+  std::filesystem::path below;  // folder of the trace, relative to the folder of all traces
+  std::string name;             // name of the trace's file, without the extension
+  bool has_id = false;          // true: the request chose the name
   int64_t num_steps = kMaxRecordedSteps;
 };
 
-// The body of /start_profile; "" is one without fields. Traces go to `folder` or below it, never
-// elsewhere. Error: also where a name is longer than file systems take.
+// Reads the body of /start_profile; "" is a body without fields. Traces are written to `folder` or
+// below it, never elsewhere. Error: a wrong field, or a name longer than file systems allow.
 std::variant<ProfileOrder, ApiError> read_profile_order(std::string_view body,
                                                         const std::filesystem::path& folder,
                                                         int64_t unix_time);
 
-// Makes the folder of traces where it is not there. Error: kInvalidArgument; it cannot be used.
+// Creates the folder of traces if it is missing. Error: kInvalidArgument if it cannot be used.
 Status make_profile_folder(const std::filesystem::path& folder);
 
-// A new file for a trace. It is removed unless write() has succeeded.
+// A new file for a trace. It is deleted unless write() has succeeded.
 //
 // Threading: thread-compatible.
 class ProfileFile {
  public:
-  // Makes the order's folders below `folder` where they are not there. Writes over no file: a name
-  // that the server has made up gets a number then. Follows no symbolic link below `folder`. Error:
-  // kInvalidArgument where the order's name is taken or its folder is none.
+  // Creates the order's folders below `folder` if they are missing, and the file. It never
+  // overwrites a file: a name that the server chose gets a number instead. It follows no symbolic
+  // link below `folder`. Error: kInvalidArgument if the requested name is in use or a folder is no
+  // folder.
   static Result<std::unique_ptr<ProfileFile>> create(const std::filesystem::path& folder,
                                                      const ProfileOrder& order);
   ~ProfileFile();
@@ -59,7 +60,7 @@ class ProfileFile {
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 
-  // Once. Error: kUnavailable; the disk is full.
+  // Writes the trace; called once. Error: kUnavailable if the disk is full.
   Status write(std::string_view trace);
 
  private:
@@ -67,12 +68,12 @@ class ProfileFile {
       : path_(std::move(path)), folder_(folder), file_(file) {}
 
   const std::filesystem::path path_;
-  const int folder_;  // descriptor
-  const int file_;    // descriptor
+  const int folder_;  // file descriptor of the folder
+  const int file_;    // file descriptor of the trace
   bool written_ = false;
 };
 
-// In the format of Chrome's traces. Times count from the first step's planning.
+// The steps in the format of Chrome's traces. Times count from the first step's planning.
 [[nodiscard]] std::string trace_json(const std::vector<StepRecord>& steps);
 
 class Profiler {
@@ -86,14 +87,14 @@ class Profiler {
   void stop(Engine& engine, const std::shared_ptr<Exchange>& exchange);
 
  private:
-  // `exchange`: who waits for it; may be null.
+  // Writes a trace on a worker. `exchange`: the request that waits for it; may be null.
   void write(std::vector<StepRecord> steps, std::shared_ptr<ProfileFile> file,
              std::shared_ptr<Exchange> exchange);
 
   const std::filesystem::path folder_;
   const BodyThreads threads_;
   const std::function<int64_t()> unix_time_;
-  std::shared_ptr<Exchange> stopping_;  // the request that ends it
+  std::shared_ptr<Exchange> stopping_;  // the request to /stop_profile that ends the recording
 };
 
 }  // namespace heddle::server

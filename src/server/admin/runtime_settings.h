@@ -17,16 +17,17 @@
 
 namespace heddle::server {
 
-// {"log_level": "debug" | "info" | "warning" | "error", "log_requests": true | false,
-// "log_requests_level": 0 to 3, "log_requests_format": "text" | "json"}, each as it is where it is
-// left out. Returns all four from now on; "" changes nothing, and neither does a wrong field.
+// POST /configure_logging with {"log_level": "debug" | "info" | "warning" | "error",
+// "log_requests": true | false, "log_requests_level": 0 to 3, "log_requests_format": "text" |
+// "json"}. Missing fields are unchanged. Returns all four new values. An empty body or a wrong
+// field changes nothing.
 std::variant<nlohmann::ordered_json, ApiError> configure_logging(std::string_view body,
                                                                  RequestLog& request_log);
 
-// {"server_args": {"log_level": ..}}: other options are refused.
+// POST /set_internal_state with {"server_args": {"log_level": ..}}; other options are refused.
 std::variant<nlohmann::ordered_json, ApiError> set_internal_state(std::string_view body);
 
-// {"forward_sleep_time": SECONDS}; null or 0 ends it.
+// POST /slow_down with {"forward_sleep_time": SECONDS}: delays every step; null or 0 ends it.
 std::variant<nlohmann::ordered_json, ApiError> slow_down(std::string_view body, Engine& engine);
 
 }  // namespace heddle::server

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// ServerHealth: how far the server has come (loading, ready, draining), and what it tells those
-// who probe it.
+// ServerHealth: the state of the server (loading, ready, draining) and its answers to health
+// probes.
 //
 // Threading: set_load_progress(), serve(), announce_shutdown() and begin_drain() are called by the
-//            server's owner, draining() by any thread, the rest on the I/O thread.
+// server's owner, draining() by any thread, the other functions on the I/O thread.
 #pragma once
 
 #include <atomic>
@@ -23,17 +23,17 @@
 
 namespace heddle::server {
 
-// Runs a function on the I/O thread some seconds later. Called there.
+// Runs a function on the I/O thread some seconds later. Called on the I/O thread.
 using PostAfter = std::function<void(double seconds, std::function<void()>)>;
 
 class ServerHealth {
  public:
   void set_load_progress(int64_t done_bytes, int64_t total_bytes);
 
-  // Requests are served from now on, unless a drain has begun. `engine` outlives the I/O thread.
+  // Marks the server as ready, unless a drain has begun. `engine` outlives the I/O thread.
   void serve(Engine& engine);
 
-  // Probes of readiness are refused from now on: a drain will follow.
+  // Refuses readiness probes from now on, because a drain will follow.
   void announce_shutdown() { leaving_ = true; }
 
   void begin_drain() { state_ = State::kDraining; }
@@ -43,21 +43,22 @@ class ServerHealth {
 
   [[nodiscard]] bool draining() const { return state_ == State::kDraining; }
 
-  // Why no route that needs the model is served now.
+  // The error for routes that need the model if none is served now; none if it is.
   [[nodiscard]] std::optional<ApiError> closed() const;
 
-  // One word: "ok", or what is the matter. `stats` are the engine's, if there is one.
+  // The state in one word: "ok", or the problem. `stats` are the engine's, if there is one.
   [[nodiscard]] std::string_view word(const EngineStats& stats) const;
 
-  // GET /health. A paused engine is healthy; GET /readyz refuses: requests that come now wait until
-  // it is resumed. With `strict` it refuses also while max_queued_requests wait.
+  // GET /health and GET /readyz. /health: a paused engine is healthy. /readyz refuses while paused,
+  // because new requests would wait until the engine is resumed. With `strict` it also refuses
+  // while max_queued_requests wait.
   [[nodiscard]] HttpResponse health() const;
   [[nodiscard]] HttpResponse readiness(bool strict) const;
 
-  // GET /health_generate. An engine that generates shows by its steps that it can: only an idle one
-  // is asked to draw a token. Answers as /health does by then when the token came in time, or when
-  // there is a reason that none did: the engine is paused, its queue is full, it makes steps for
-  // others. Else 503 `stuck`, with what was missed. Blocks nothing.
+  // GET /health_generate. The steps of a busy engine show that it works, so only an idle one is
+  // asked to draw a token. Answers like /health if the token was drawn in time, or if there is a
+  // reason that it was not: the engine is paused, its queue is full, it computes steps for other
+  // requests. Otherwise 503 `stuck`, naming what is missing. Never blocks.
   void check_by_generating(const Post& post, const PostAfter& post_after,
                            std::shared_ptr<Exchange> exchange) const;
 

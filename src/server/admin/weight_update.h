@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// POST /update_weights_from_disk: the weights of another folder take the place of those that are
-// served.
+// POST /update_weights_from_disk: replaces the served weights with those of another folder.
 //
-// Threading: called on the I/O thread, which nothing here blocks.
+// Threading: called on the I/O thread and never blocks it.
 #pragma once
 
 #include <memory>
@@ -22,14 +21,14 @@ namespace heddle::server {
 
 struct WeightUpdateOrder {
   WeightUpdate update;
-  std::optional<std::string> weight_version;  // none: as it is
+  std::optional<std::string> weight_version;  // new name of the weights; none: keep the name
 };
 
 std::variant<WeightUpdateOrder, ApiError> read_weight_update(std::string_view body);
 
-// Answers 200 once the weights are in use, and 400 with what is wrong while the old ones stay:
-// `{"success", "message", "num_paused_requests"}`. `version`, which outlives the engine, changes on
-// the engine's thread, before the first event of the new weights.
+// Answers 200 once the new weights are in use, and 400 with the problem if the old ones stay:
+// `{"success", "message", "num_paused_requests"}`. `version`, which outlives the engine, is changed
+// on the engine's thread before the first event with the new weights.
 void update_weights(Engine& engine, const Post& post, WeightVersion& version,
                     std::shared_ptr<Exchange> exchange);
 

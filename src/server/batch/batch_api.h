@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// BatchApi: OpenAI's files and batches.
+// BatchApi: the routes of OpenAI's files and batches.
 //
 //   POST, GET /v1/files            GET, DELETE /v1/files/ID        GET /v1/files/ID/content
 //   POST, GET /v1/batches          GET /v1/batches/ID              POST /v1/batches/ID/cancel
 //
-// Files and batches belong to the key that made them; other keys do not see them.
+// Files and batches belong to the key that created them; other keys cannot see them.
 //
 // Threading: confined to the I/O thread.
 #pragma once
@@ -20,16 +20,16 @@ namespace heddle::server {
 
 class BatchApi {
  public:
-  // Reads what earlier servers left in the store.
+  // Restores the files and batches that an earlier server left in the store.
   BatchApi(BatchHost host, std::unique_ptr<FileStore> files)
       : host_(host), files_(std::move(files)), runner_(std::move(host), *files_) {
     runner_.restore();
   }
 
-  // Goes on with the batches of earlier servers. The engine is there.
+  // Resumes the batches of earlier servers. Called once the engine exists.
   void resume() { runner_.resume(); }
 
-  // The request is one to its route, by a method that the route allows.
+  // Answer a request to one of the routes, whose method the route allows.
   void files(std::shared_ptr<Exchange> exchange);
 
   [[nodiscard]] const FileStore& file_store() const { return *files_; }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// BatchRunner: runs the batches of /v1/batches, one at a time, in the order they came. The requests
-// of a batch go the way of every other request, behind them: only half of the engine's places are
-// for a batch, it adds a request only while nothing waits in the queue (or none of its own runs),
-// and where the server has priorities (--enable-priority-scheduling) its requests have the least
-// urgent one. A request that finds the server overloaded is made again later.
+// BatchRunner: runs the batches of /v1/batches, one at a time, in the order of arrival. The
+// requests of a batch are dispatched like all others, but give way to them. A batch uses at most
+// half of the engine's batch slots, and it adds a request only while nothing waits in the queue (or
+// none of its own requests runs). If the server has priorities (--enable-priority-scheduling), its
+// requests have the least urgent one. A request that is refused for overload is sent again later.
 //
-// A batch outlives the process where the FileStore does. On disk it is a record, a JSON object that
-// is replaced whole at each change of its state, and up to two files, to which lines are appended.
-// They are written in this order:
+// A batch survives a restart if the FileStore does. On disk it is a record, a JSON object that is
+// replaced as a whole at each change of its state, and up to two files, to which lines are
+// appended. They are written in this order:
 //
 //   1. The record, `validating`. Then the client is told that the batch is accepted.
 //   2. The record, `in_progress`, with the number of requests. Then requests are made.
@@ -21,37 +21,36 @@
 // A client is shown a state once the record says it: what it saw is what a server finds that starts
 // later. Errors alone are shown before.
 //
-// A cancellation is answered once its record is on disk. A server that starts (restore(), resume())
-// finds for every record that has not ended:
+// A cancellation is answered once its record is on disk. For every record that has not ended, a
+// server that starts (restore(), resume()) finds one of these cases:
 //
-//   - the process ended before 2: there are no files. The batch starts.
-//   - before 7: the files have whole lines, and the last one may be torn. Lines are read up to the
-//     first one that is not whole, not of this batch or there twice (a power failure may leave
-//     such, a killed process only the torn one); the file is cut off there. The requests of the
-//     lines that stay are answered and counted, all others are made again. If 4 was written, the
-//     batch goes on with 5. A file that 6 finished is an unfinished one again.
+// - The process ended before 2: there are no files. The batch starts.
+// - It ended before 7: the files have complete lines, and the last one may be torn. Lines are read
+// up to the first one that is incomplete, not of this batch or a duplicate (a power failure may
+// cause such lines, a killed process only the torn one); the file is cut off there. The requests of
+// the remaining lines are answered and counted, all others are sent again. If 4 was written, the
+// batch continues with 5. A file that 6 finished is unfinished again.
 //
-// Therefore no request is lost and none has two lines. A request may be made twice: its answer came
-// and its line was not written. Lines are written when they come and synced with the file at the
-// end (6): after a power failure, requests of the last seconds may be made again.
+// Therefore no request is lost and none has two lines. A request may be sent twice, if its answer
+// arrived but its line was not written. Lines are written when answers arrive and synced with the
+// file at the end (6): after a power failure, requests of the last seconds may be sent again.
 //
-// A batch waits its 24 hours from its creation on, whether a server runs or not. A restored batch
-// has its key again, by name: it ends as `failed` when the server has no such key any more, when
-// its model is not served by that name, and when its input file is gone or wrong.
+// The 24 hours of a batch count from its creation, whether a server runs or not. A restored batch
+// finds its key again by name. It ends as `failed` when the server has no such key any more, when
+// no model is served by the name that it uses, or when its input file is gone or wrong.
 //
-// While the server drains, no request of a batch is made; one that the drain cuts off is not
-// counted and is made again at the next start. The same holds while the engine is out of order.
+// While the server drains, no request of a batch is sent; one that the drain cuts off is not
+// counted and is sent again at the next start. The same holds while the engine has failed.
 //
 // When the disk or the store is full, the batch ends as `failed` with all lines that were counted.
 // If the disk has no room for steps 4 to 7 either, these are repeated until they are done, and
 // the batches after it wait; a server that starts before that goes on with the batch.
 //
-// Threading: confined to the I/O thread, except for restore(); files are read and written on
-//            workers.
-// Bounds:    kMaxBatches are remembered, those that ended make room, the oldest of the key that has
-//            most; kMaxUnfinished run or wait, and of them a share for one holder. A day after it
-//            was made, a batch ends with what it has.
-// Lifetime:  the host and the store outlive it.
+// Threading: confined to the I/O thread, except restore(); workers read and write the files.
+// Bounds:    kMaxBatches are remembered; ended ones make space, the oldest of the key that has
+// most. kMaxUnfinished run or wait, and a holder may have only its share of them. A day after its
+// creation a batch ends with the answers that it has.
+// Lifetime:  the host and the store outlive the runner.
 #pragma once
 
 #include <cstddef>
@@ -81,21 +80,23 @@ namespace heddle::server {
 struct BatchHost {
   BodyThreads threads;
   std::function<void(double seconds, std::function<void()> work)> post_after;
-  std::function<void(std::shared_ptr<Exchange> exchange)> dispatch;  // as a client's request
-  std::function<Engine&()> engine;                                   // called once it is there
+  // Handles a request like a client's.
+  std::function<void(std::shared_ptr<Exchange> exchange)> dispatch;
+  std::function<Engine&()> engine;  // the engine; called only once it exists
   std::function<int64_t()> unix_time;
-  std::function<bool()> draining;  // thread-safe
-  // Of the server, once the engine is there; the first one is its own.
+  std::function<bool()> draining;  // whether the server drains; thread-safe
+  // The names of the served model, the server's own first. Called only once the engine exists.
   std::function<std::vector<std::string>()> model_names;
-  std::function<std::shared_ptr<const ApiKey>(const std::string& name)> find_key;  // null: none
-  double share = 1;  // ServerOptions::storage_share()
+  // Null: no such key.
+  std::function<std::shared_ptr<const ApiKey>(const std::string& name)> find_key;
+  double share = 1;  // part of the limits that one holder may use (ServerOptions::storage_share())
 };
 
 struct BatchOrder {
   std::string input_file_id;
   std::string endpoint;
   nlohmann::ordered_json metadata = nullptr;
-  std::string holder;  // name of the key that made it; "" without one
+  std::string holder;  // name of the key that created the batch; "" without one
 };
 
 class BatchRunner {
@@ -104,37 +105,38 @@ class BatchRunner {
   static constexpr size_t kMaxUnfinished = 64;
   static constexpr int64_t kWindowSeconds = 24 * 3600;
   static constexpr double kRetrySeconds = 1;
-  static constexpr double kRecoverySeconds = 30;  // until files are tried again that cannot be read
+  // Files that cannot be read are tried again after this many seconds.
+  static constexpr double kRecoverySeconds = 30;
 
-  // The batch as its client is shown it, null for an unknown one and one of another holder; or why
-  // not.
+  // The batch as JSON for its client, null for an unknown batch or one of another holder, or an
+  // error.
   using Shown = std::variant<nlohmann::ordered_json, ApiError>;
   using OnShown = std::function<void(Shown)>;
 
   BatchRunner(BatchHost host, FileStore& files) : host_(std::move(host)), files_(files) {}
 
-  // Changes that are not on disk yet are dropped; nothing calls back from then on.
+  // Drops changes that are not on disk yet; no callback runs afterwards.
   ~BatchRunner();
 
   BatchRunner(const BatchRunner&) = delete;
   BatchRunner& operator=(const BatchRunner&) = delete;
 
-  // Reads the records of earlier servers and removes the files that belong to nothing. Before the
-  // first other call; waits for the disk.
+  // Reads the records of earlier servers and deletes files that belong to no record. Called before
+  // the other functions; waits for the disk.
   void restore();
 
-  // Goes on with the batches that were restored. The engine is there.
+  // Resumes the restored batches. Called once the engine exists.
   void resume();
 
-  // Accepts a batch, once it is on disk. `on_shown` is called by then or at once.
+  // Accepts a batch once its record is on disk, or refuses it at once. `on_shown` gets the outcome.
   void create(BatchOrder order, OnShown on_shown);
 
   [[nodiscard]] nlohmann::ordered_json show(const std::string& id, std::string_view holder) const;
 
-  // An array, the newest first.
+  // The batches of a holder as an array, the newest first.
   [[nodiscard]] nlohmann::ordered_json list(std::string_view holder) const;
 
-  // Ends the requests that run, and keeps the answers there are. Answers as create().
+  // Ends the running requests of a batch and keeps the answers so far. `on_shown`: as for create().
   void cancel(const std::string& id, std::string_view holder, OnShown on_shown);
 
  private:
@@ -149,7 +151,7 @@ class BatchRunner {
   void forget_oldest();
   void restore_one(const std::string& id, Record record);
 
-  // Runs one function on a worker, then the other on the I/O thread with its outcome.
+  // Runs `on_worker` on a worker, then `then` on the I/O thread with its result.
   void work(std::function<Status()> on_worker, std::function<void(const Status&)> then);
 
   // Changes the record of a batch, on disk and then here, one change after the other. `then` gets
@@ -181,8 +183,8 @@ class BatchRunner {
 
   const BatchHost host_;
   FileStore& files_;
-  std::list<BatchPointer> batches_;   // the oldest first
-  std::deque<BatchPointer> waiting_;  // for the active one to end
+  std::list<BatchPointer> batches_;   // all known batches, the oldest first
+  std::deque<BatchPointer> waiting_;  // batches that wait for the active one to end
   BatchPointer active_;
   int64_t next_number_ = 0;
 };

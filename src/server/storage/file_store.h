@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// FileStore: the files of /v1/files and the records of batches, in a folder. No name that a client
-// chose becomes part of a path.
+// FileStore: the files of /v1/files and the records of batches, in a folder. No name chosen by a
+// client becomes part of a path.
 //
-// With a folder of the operator's, files outlive the server. Without one they are in a temporary
-// folder, made with the first file and removed with the store; that of a server that was killed is
-// removed when the next one starts.
+// In a folder that the operator named, files outlive the server. Without one they are in a
+// temporary folder, which is created with the first file and deleted with the store. The folder of
+// a server that was killed is deleted when the next one starts.
 //
-// On disk (storage_folder.h says how each step is made safe):
+// Names on disk (storage_folder.h says how each step is made safe):
 //
 //   file-HEX            the bytes of a file
 //   file-HEX.json       its description: name, purpose, holder, time
@@ -14,23 +14,23 @@
 //   *.json.tmp          a description or record that is being written
 //   heddle.lock         locked while a server runs on the folder
 //
-// A file is in the store once its description is on disk. The bytes are written and synced first;
-// the description goes first when a file is deleted. Therefore a server that is ended at any point
-// leaves, beside whole files and whole records:
+// A file is in the store once its description is on disk. The bytes are written and synced before
+// it; when a file is deleted, the description is deleted first. A server that ends at any point
+// therefore leaves, besides complete files and complete records, only:
 //
-//   .tmp files                    removed at the next start
-//   bytes without a description   an upload that was cut short, or a file that was being deleted:
-//                                 removed at the next start (remove_orphans()), unless a batch that
-//                                 has not ended appends to them: they stay as they are, and count
-//   a description without bytes   only where a power failure undid a removal: removed
+// .tmp files                    deleted at the next start
+// bytes without a description   an upload that was cut short, or a file that was being deleted:
+// deleted at the next start (remove_orphans()), unless an unfinished batch appends to them: then
+// they stay and count
+// a description without bytes   only if a power failure undid a removal: deleted
 //
-// Files under names of ours that cannot be read as such are named in the log, stay where they are
-// and count as bytes; files with other names are not touched.
+// Files with names of this scheme that cannot be read are named in the log, stay unchanged and
+// count as bytes. Files with other names are ignored.
 //
-// Threading: thread-safe. add(), FileWriter, read() and all that changes records wait for the disk:
-//            call them on workers.
-// Bounds:    kMaxFiles and `max_bytes`, and of each a share for the files of one holder; a file
-//            beyond them is refused, none is removed for another.
+// Threading: thread-safe. add(), FileWriter, read() and all functions that change records wait for
+// the disk: call them on workers.
+// Bounds:    kMaxFiles and `max_bytes`, and a share of each for the files of one holder. A file
+// beyond them is refused; no file is deleted to make space for another.
 #pragma once
 
 #include <cstddef>
@@ -53,10 +53,10 @@
 namespace heddle::server {
 
 struct StoredFile {
-  std::string id;  // "file-" and 32 digits
+  std::string id;  // "file-" and 32 hexadecimal digits
   std::string name;
   std::string purpose;
-  std::string holder;  // name of the key that may see it; "" without one
+  std::string holder;  // name of the key that may see the file; "" without one
   int64_t num_bytes = 0;
   int64_t created = 0;  // seconds since 1970
 };
@@ -68,24 +68,24 @@ class FileStore;
 // Threading: thread-compatible.
 class FileWriter {
  public:
-  // Removes a file that is not finished, unless it is a batch's: resume() finds that again.
+  // Deletes a file that is not finished, unless it belongs to a batch: resume() finds that again.
   ~FileWriter();
 
   FileWriter(const FileWriter&) = delete;
   FileWriter& operator=(const FileWriter&) = delete;
 
-  // The bytes are the file's when this returns, whatever becomes of the process. Error:
+  // Appends bytes. When this returns, they survive the end of the process. Error:
   // kResourceExhausted when the store, the holder's share or the disk is full; nothing is appended.
   [[nodiscard]] Status append(std::string_view bytes);
 
-  // Cuts the file. An empty one is removed by finish().
+  // Cuts the file to `num_bytes`. finish() deletes an empty file.
   [[nodiscard]] Status truncate(int64_t num_bytes);
 
   [[nodiscard]] int64_t num_bytes() const { return file_.num_bytes; }
 
-  // Syncs the file and describes it. Error: kResourceExhausted; a batch's file is in the store all
-  // the same, so that its answers can be read, but a later start finds it unfinished: call it
-  // again.
+  // Syncs the file and writes its description. Error: kResourceExhausted. A batch's file is then in
+  // the store anyway, so that its answers can be read, but a later start finds it unfinished: call
+  // it again.
   [[nodiscard]] Status finish();
 
   [[nodiscard]] const StoredFile& file() const { return file_; }
@@ -99,8 +99,8 @@ class FileWriter {
   FileStore& store_;
   StoredFile file_;
   const std::unique_ptr<StorageFile> stream_;
-  const bool is_kept_;      // by the destructor
-  bool is_stored_ = false;  // the store's, no longer this writer's
+  const bool is_kept_;  // true: the destructor keeps an unfinished file, which belongs to a batch
+  bool is_stored_ = false;  // true: the file is in the store; the writer no longer owns it
 };
 
 class FileStore {
@@ -108,8 +108,8 @@ class FileStore {
   static constexpr int64_t kMaxFiles = 10000;
   static constexpr size_t kMaxNameBytes = 255;
 
-  // `folder` empty: a temporary one. Files and records that other servers left there are found
-  // again. `share`: ServerOptions::storage_share(). Error: as StorageFolder::open().
+  // Opens a folder; `folder` empty: a temporary one. Finds the files and records that other servers
+  // left there. `share`: ServerOptions::storage_share(). Errors: those of StorageFolder::open().
   static Result<std::unique_ptr<FileStore>> open(const std::filesystem::path& folder,
                                                  int64_t max_bytes, double share = 1,
                                                  std::shared_ptr<DiskFaults> faults = nullptr);
@@ -117,41 +117,42 @@ class FileStore {
   FileStore(const FileStore&) = delete;
   FileStore& operator=(const FileStore&) = delete;
 
-  // An id for a file that create() will make.
+  // A new id for a file that create() will make.
   [[nodiscard]] static std::string new_id();
 
-  // `file` has name, purpose, holder and time. With an id it is a batch's: the file outlives its
-  // writer. Error: as FileWriter::append().
+  // Begins a file. `file` contains name, purpose, holder and time. If it contains an id too, it
+  // belongs to a batch and outlives its writer. Errors: those of FileWriter::append().
   [[nodiscard]] Result<std::unique_ptr<FileWriter>> create(StoredFile file) HEDDLE_EXCLUDES(mutex_);
   [[nodiscard]] Result<StoredFile> add(StoredFile file, std::string_view bytes);
 
-  // Appends to a batch's file that an earlier server left; a finished one is unfinished again.
+  // Continues a batch's file that an earlier server left; a finished one becomes unfinished again.
   // Error: kNotFound.
   [[nodiscard]] Result<std::unique_ptr<FileWriter>> resume(StoredFile file) HEDDLE_EXCLUDES(mutex_);
 
   [[nodiscard]] std::optional<StoredFile> find(const std::string& id, std::string_view holder) const
       HEDDLE_EXCLUDES(mutex_);
 
-  // The oldest first.
+  // The files of a holder, the oldest first.
   [[nodiscard]] std::vector<StoredFile> list(std::string_view holder) const HEDDLE_EXCLUDES(mutex_);
 
-  // False: there is none. Readers that have it open read on.
+  // Deletes a file; readers that have it open can read on. Returns false if there is no such file.
   [[nodiscard]] bool remove(const std::string& id, std::string_view holder) HEDDLE_EXCLUDES(mutex_);
 
-  // Also a file that is still written. Null when it is gone. The caller closes it.
+  // Opens a file for reading, even while it is still written. Null if it was deleted. The caller
+  // closes it.
   [[nodiscard]] std::FILE* open_for_reading(const std::string& id) const HEDDLE_EXCLUDES(mutex_);
 
   [[nodiscard]] Result<std::string> read(const std::string& id) const;
 
-  // Records, by the ids of their batches.
+  // The records of batches, by the ids of their batches.
   [[nodiscard]] Status save_record(const std::string& id, std::string_view text)
       HEDDLE_EXCLUDES(mutex_);
   void remove_record(const std::string& id) HEDDLE_EXCLUDES(mutex_);
-  // The text of a record that cannot be read is empty.
+  // Reads all records; the text of a record that cannot be read is empty.
   [[nodiscard]] Result<std::map<std::string, std::string>> read_records() const
       HEDDLE_EXCLUDES(mutex_);
 
-  // Removes the bytes without a description, but for the files in `kept`. Once, at the start.
+  // Deletes bytes without a description, except the files in `kept`. Called once, at the start.
   void remove_orphans(const std::set<std::string>& kept) HEDDLE_EXCLUDES(mutex_);
 
   [[nodiscard]] int64_t num_bytes() const HEDDLE_EXCLUDES(mutex_);
@@ -160,7 +161,7 @@ class FileStore {
   friend class FileWriter;
 
   struct Usage {
-    int64_t num_bytes = 0;  // files in the making included, as in num_files
+    int64_t num_bytes = 0;  // includes unfinished files, as num_files does
     int64_t num_files = 0;
   };
 
@@ -184,11 +185,13 @@ class FileStore {
   const double share_;
   const std::shared_ptr<DiskFaults> faults_;
   mutable Mutex mutex_;
-  std::unique_ptr<StorageFolder> folder_ HEDDLE_GUARDED_BY(mutex_);  // null: not made yet
+  std::unique_ptr<StorageFolder> folder_ HEDDLE_GUARDED_BY(mutex_);  // null: not created yet
   Usage total_ HEDDLE_GUARDED_BY(mutex_);
-  std::map<std::string, Usage, std::less<>> usage_ HEDDLE_GUARDED_BY(mutex_);  // by holders
+  // Usage of each holder.
+  std::map<std::string, Usage, std::less<>> usage_ HEDDLE_GUARDED_BY(mutex_);
   std::map<std::string, StoredFile> files_ HEDDLE_GUARDED_BY(mutex_);
-  std::map<std::string, int64_t> orphans_ HEDDLE_GUARDED_BY(mutex_);  // bytes, by ids
+  // Bytes of each file without a description, by its id.
+  std::map<std::string, int64_t> orphans_ HEDDLE_GUARDED_BY(mutex_);
 };
 
 }  // namespace heddle::server

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// StorageFolder: the folder in which the server keeps files, and every step by which it changes
-// them. All steps go through DiskFaults, so that a test can end the process before any of them.
+// StorageFolder: the folder in which the server stores files, and every operation that changes
+// them. All operations go through DiskFaults, so that a test can end the process before any of
+// them.
 //
-// - One process at a time uses a folder: `heddle.lock` in it is locked with flock() until the
-//   process ends, however it ends.
-// - Files are readable and writable by this user alone (0600), as are folders that are made here
-//   (0700), whatever the umask is.
-// - Symbolic links and anything else that is no regular file are not there for it: they are neither
-//   listed nor opened.
-// - replace() writes a temporary file, syncs it and renames it: a reader finds the old text or the
-//   new one. append() leaves all of its bytes or, when the disk fails, none.
-// - A folder that is kept is synced to the disk, so that replace() and sync() outlast a power
-//   failure. A temporary folder goes with its server and is never synced.
+// - Only one process at a time uses a folder: `heddle.lock` in it is locked with flock() until the
+// process ends, however it ends.
+// - Files are readable and writable by this user only (0600), and so are folders that are created
+// here (0700), whatever the umask is.
+// - Symbolic links and anything else that is no regular file are ignored: they are neither listed
+// nor opened.
+// - replace() writes a temporary file, syncs it and renames it: a reader sees the old text or the
+// new one. append() appends all of its bytes or, when the disk fails, none.
+// - A permanent folder is synced to the disk, so that replace() and sync() survive a power failure.
+// A temporary folder is deleted with its server and never synced.
 //
-// Threading: thread-safe; a StorageFile is thread-compatible. All functions wait for the disk.
+// Threading: thread-safe; a StorageFile is thread-compatible. All functions may wait for the disk.
 #pragma once
 
 #include <cstddef>
@@ -32,25 +33,26 @@ namespace heddle::server {
 
 enum class DiskStep { kCreate, kAppend, kTruncate, kSync, kRename, kRemove };
 
-// Tests derive from it.
+// Simulates faults of the disk; tests derive from it.
 //
 // Threading: thread-safe.
 class DiskFaults {
  public:
   virtual ~DiskFaults() = default;
 
-  // Called before each step. Returns 0 when the step may happen, else the errno with which it
-  // fails. `num_bytes` counts those of an append and may be lowered, not to 0: so many are
-  // appended, and the others are the next step, as with a write() that is cut short.
+  // Called before each disk operation. Returns 0 if it may happen, else the errno with which it
+  // fails. `num_bytes` is the length of an append and may be lowered, but not to 0: only so many
+  // bytes are appended, and the rest is the next operation, like a write() that is cut short.
   [[nodiscard]] virtual int before(DiskStep step, const std::string& name, size_t& num_bytes) = 0;
 };
 
-// kResourceExhausted: "a file cannot be ACTION: REASON", and the remedy where the disk is full.
+// kResourceExhausted with the message "a file cannot be ACTION: REASON", and the remedy if the disk
+// is full.
 [[nodiscard]] Status disk_error(std::string_view action, int error);
 
 class StorageFolder;
 
-// A file that is appended to.
+// A file open for appending.
 class StorageFile {
  public:
   ~StorageFile();
@@ -58,7 +60,7 @@ class StorageFile {
   StorageFile(const StorageFile&) = delete;
   StorageFile& operator=(const StorageFile&) = delete;
 
-  // Error: kResourceExhausted; the file is as long as before.
+  // Appends bytes. Error: kResourceExhausted; the file is then as long as before.
   [[nodiscard]] Status append(std::string_view bytes);
   [[nodiscard]] Status truncate(int64_t num_bytes);
   [[nodiscard]] Status sync();
@@ -75,20 +77,20 @@ class StorageFile {
   const std::string name_;
   const int descriptor_;
   int64_t num_bytes_;
-  bool has_remains_ = false;  // of an append that failed and could not be cut off
+  bool has_remains_ = false;  // bytes of a failed append remain at the end and could not be cut off
 };
 
 class StorageFolder {
  public:
-  // Makes the folder where it is missing. Error: kInvalidArgument, it cannot be made or used;
-  // kUnavailable, another server uses it. Both name the path.
+  // Opens a folder and creates it if it is missing. Errors, both naming the path: kInvalidArgument
+  // if it cannot be created or used; kUnavailable if another server uses it.
   static Result<std::unique_ptr<StorageFolder>> open(const std::filesystem::path& path,
                                                      std::shared_ptr<DiskFaults> faults);
 
-  // A new folder among the system's temporary ones, removed with this object.
+  // Creates a folder among the system's temporary ones; it is deleted with this object.
   static Result<std::unique_ptr<StorageFolder>> make_temporary(std::shared_ptr<DiskFaults> faults);
 
-  // Removes the temporary folders of this user's servers that were killed.
+  // Deletes temporary folders of servers of this user that were killed.
   static void remove_abandoned();
 
   ~StorageFolder();
@@ -101,34 +103,35 @@ class StorageFolder {
     int64_t num_bytes = 0;
   };
 
-  // The regular files, the lock excepted, in no order.
+  // Lists the regular files, except the lock file, in no order.
   [[nodiscard]] Result<std::vector<Entry>> list() const;
 
-  // Whether anything has the name, a symbolic link included.
+  // Whether any file has this name, including symbolic links.
   [[nodiscard]] bool exists(const std::string& name) const;
 
-  // Takes a file's rights from everyone but this user, where others have some.
+  // Removes the permissions of other users from a file.
   void make_private(const std::string& name) const;
 
-  // Error: kResourceExhausted; a file of this name is there, or the disk fails.
+  // Creates a file. Error: kResourceExhausted if a file of this name exists, or the disk fails.
   [[nodiscard]] Result<std::unique_ptr<StorageFile>> create(const std::string& name);
 
-  // Error: kNotFound.
+  // Opens an existing file for appending. Error: kNotFound.
   [[nodiscard]] Result<std::unique_ptr<StorageFile>> open_to_append(const std::string& name);
 
-  // Writes a file whole, in the place of one of this name.
+  // Writes a file as a whole; it replaces an existing file of this name.
   [[nodiscard]] Status replace(const std::string& name, std::string_view text);
 
-  // A file that is not there is removed.
+  // Deletes a file; succeeds if the file does not exist.
   [[nodiscard]] Status remove(const std::string& name);
 
-  // Null when it is not there. The caller closes it.
+  // Opens a file for reading; null if it does not exist. The caller closes it.
   [[nodiscard]] std::FILE* open_for_reading(const std::string& name) const;
 
-  // Error: kNotFound, or kResourceExhausted when the disk fails.
+  // Reads a whole file. Error: kNotFound, or kResourceExhausted when the disk fails.
   [[nodiscard]] Result<std::string> read(const std::string& name) const;
 
-  static constexpr std::string_view kTemporarySuffix = ".tmp";  // of replace()
+  // Suffix of the files that replace() writes first.
+  static constexpr std::string_view kTemporarySuffix = ".tmp";
 
  private:
   friend class StorageFile;
@@ -144,7 +147,7 @@ class StorageFolder {
 
   const std::filesystem::path path_;
   const int descriptor_;
-  const std::shared_ptr<DiskFaults> faults_;  // null: none
+  const std::shared_ptr<DiskFaults> faults_;  // null: no simulated faults
   int lock_ = -1;
   bool temporary_ = false;
 };

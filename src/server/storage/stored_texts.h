@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// StoredTexts: the files of /v1/files that the messages of one call name by their ids.
+// StoredTexts: reads the files of /v1/files that the messages of one call name by their ids.
 //
 // Threading: thread-confined. read() waits for the disk.
-// Bounds:    kMaxBytes in one call: a short request may name a long file many times.
+// Bounds:    kMaxBytes per call, because a short request may name a long file many times.
 #pragma once
 
 #include <cstdint>
@@ -24,11 +24,11 @@ class StoredTexts {
     std::string bytes;
   };
 
-  // The files that the key of the request `head` may see. Both arguments outlive the object.
+  // Reads files that the key of the request `head` may see. Both arguments outlive the object.
   StoredTexts(const FileStore& files, const HttpRequest& head) : files_(files), head_(head) {}
 
-  // Error: there is no such file, it belongs to another key, a web page may not read it, or the
-  // files of the call are too long. `param` names the file in errors.
+  // Reads a file. Errors: there is no such file, it belongs to another key, a web page may not read
+  // it, or the files of the call are too long in total. `param` names the file in errors.
   [[nodiscard]] std::variant<File, ApiError> read(const std::string& id, const std::string& param);
 
  private:
