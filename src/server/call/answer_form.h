@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fields that hold an answer to a form, of all APIs:
+// The fields, in all APIs, that set a constraint on the answer (a schema, regex, grammar or tool
+// call), and its budget of reasoning tokens:
 //
 //   response_format     text, json_object, json_schema or structural_tag
-//   json_schema, regex, ebnf, structural_tag
+// json_schema, regex, ebnf, structural_tag
 //                       texts; a schema or tag may also be an object
 //   guided_json, guided_regex, guided_grammar, guided_choice
-//                       the same as vLLM names them; a choice is a list of texts
-//   structured_outputs  the same once more: json, regex, grammar, choice, structural_tag,
-//                       json_object
+// the same by vLLM's names; a choice is a list of texts
+// structured_outputs  the same in one object: json, regex, grammar, choice, structural_tag,
+// json_object
 //   max_thinking_tokens, reasoning.max_tokens, custom_params.thinking_budget
-//                       how long it may reason
-//   tool_choice         required or named, and tools with `strict`: calls in the form of their
-//                       parameters
+// most tokens of reasoning
+// tool_choice         required or named, and tools with `strict`: calls must match the schema of
+// their parameters
 //
 // Threading: free functions without state.
 #pragma once
@@ -33,22 +34,24 @@
 
 namespace heddle::server {
 
-// Bounds what a call may take of the thread that compiles forms: kMaxSeconds of its time, beside
-// one compilation more. A form that was compiled before takes none. Of the thread that creates it.
+// Limits the time that a call may use on the thread that compiles constraints: kMaxSeconds and one
+// further compilation. Constraints that are compiled already use none. Confined to the thread that
+// creates it.
 class CompileClock {
  public:
   static constexpr double kMaxSeconds = 2;
 
   CompileClock();
 
-  // Asked before each compilation. Error: grammar_timeout for `param`.
+  // Called before each compilation. Error: grammar_timeout for `param`.
   [[nodiscard]] std::optional<ApiError> check(std::string_view param) const;
 
  private:
   double began_;
 };
 
-// The arguments of a tool's calls, as a form of its own: it tells which tool cannot be kept to.
+// The constraint on the arguments of one tool, compiled on its own to find the tool whose schema
+// cannot be enforced.
 struct ToolArguments {
   std::string name;
   std::string param;
@@ -57,54 +60,55 @@ struct ToolArguments {
 
 struct AnswerForm {
   grammar::GrammarSource source;
-  std::string param;                      // the field it came from
-  bool is_schema_given = false;           // that field has a JSON Schema
-  bool has_reasoning = false;             // it says where the answer reasons
-  std::vector<ToolArguments> tools = {};  // those whose parameters it keeps to
+  std::string param;             // the field that set the constraint
+  bool is_schema_given = false;  // that field contains a JSON Schema
+  bool has_reasoning = false;  // the constraint itself says where the answer may contain reasoning
+  std::vector<ToolArguments> tools = {};  // tools whose parameters it enforces
 };
 
-// The one form that the fields ask for, if any. Errors stay in `fields`: two forms at once among
-// them.
+// The constraint that the fields set; none if they set none. Errors are left in `fields`, for
+// example for two constraints at once.
 std::optional<AnswerForm> read_answer_form(FieldReader& fields);
 
-// The form of an answer in a chat with tools, on top of what read_answer_form() found: a call that
-// `tool_choice` forces; calls to the letter where a tool is `strict`; calls beside another form.
-// Of the parameters of a tool that is not `strict`, what cannot be kept to is left out. Errors stay
-// in `fields`: a tool cannot be named in every format of calls.
+// Adds the calls of a chat with tools to the constraint that read_answer_form() found: a call that
+// `tool_choice` forces; exact calls if a tool is `strict`; calls as an alternative to another
+// constraint. For a tool that is not `strict`, those parts of its parameters that cannot be
+// enforced are dropped. Errors are left in `fields`: some formats of calls cannot name every tool.
 std::optional<AnswerForm> add_call_form(std::optional<AnswerForm> form, const ToolFields& tools,
                                         const CallContext& context, FieldReader& fields);
 
-// Whether the answer's text begins with reasoning in the served model's format.
+// Whether the answer's text begins with reasoning, in the served model's format.
 enum class ReasoningFirst : uint8_t { kNo, kPerhaps, kYes };
 
-// Compiles the form; null without one. It holds after the reasoning, unless it has that. Cost: that
-// of grammar::compile(), the first time; where it cannot be compiled, of each tool as long as a
-// CompileClock lets it. On a thread that is not to compile anything it says so in
-// CallContext::lacks_form, and what it returns means nothing. Error: invalid_json_schema,
+// Compiles the constraint; null without one. It applies after the reasoning, unless it covers
+// reasoning itself. Cost: grammar::compile(), the first time; if that fails, also for each tool, as
+// long as a CompileClock allows. On a thread that must not compile, it sets
+// CallContext::lacks_form, and its result is meaningless. Error: invalid_json_schema,
 // invalid_value, invalid_tool for a `strict` one, unsupported_parameter.
 std::optional<ApiError> compile_form(const CallContext& context,
                                      const std::optional<AnswerForm>& form,
                                      ReasoningFirst reasoning,
                                      std::shared_ptr<const Constraint>& constraint);
 
-// Whether an answer to this prompt begins with reasoning, by the prompt's last tokens.
+// Whether an answer to this prompt begins with reasoning, judged by the prompt's last tokens.
 [[nodiscard]] ReasoningFirst reasoning_after(const CallContext& context,
                                              std::span<const TokenId> prompt);
 
-// The tokens that an answer may reason, at most: the least of `max_thinking_tokens`,
-// `reasoning.max_tokens`, and `thinking_budget` in `chat_template_kwargs` and `custom_params`.
-// Errors stay in `fields`: anything else in `custom_params` among them.
+// The limit of reasoning tokens: the smallest of `max_thinking_tokens`, `reasoning.max_tokens`, and
+// `thinking_budget` in `chat_template_kwargs` and `custom_params`. Errors are left in `fields`, for
+// example for other entries of `custom_params`.
 [[nodiscard]] std::optional<int64_t> read_thinking_budget(FieldReader& fields);
 
-// The text that the model shall write before its reasoning is closed: `message` without a closing
-// tag at its end, which is written anyway, and white space behind that. Error: kInvalidArgument for
-// a tag before its end.
+// The text that the model is forced to write before its reasoning is closed: `message` without a
+// closing tag at its end, which is written anyway, and without white space after that tag. Error:
+// kInvalidArgument for a closing tag before the end.
 [[nodiscard]] Result<std::string> read_budget_message(std::string_view message);
 
-// Holds an answer to a budget, the request's or the server's, on top of the form in `constraint`,
-// which may be null. Calls of `tools`, which may be null, end the reasoning, too. A model
-// without reasoning keeps to every budget: clients send one to all models. Error:
-// unsupported_parameter for a request's budget where the model reasons without tags.
+// Limits the reasoning to a budget, the request's or else the server's, in addition to the
+// constraint in `constraint`, which may be null. Calls of `tools`, which may be null, also end the
+// reasoning. For a model without reasoning every budget is satisfied, because clients send one to
+// all models. Error: unsupported_parameter for a request's budget if the model reasons without
+// tags.
 std::optional<ApiError> limit_reasoning(const CallContext& context, std::optional<int64_t> budget,
                                         ReasoningFirst reasoning,
                                         const std::shared_ptr<const nlohmann::ordered_json>& tools,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// AnswerStream: the events of one answer as every chat API sends them. It reads the model's text
-// into deltas (parsers/answer_delta.h) and counts the tokens of its reasoning; an adapter
-// translates the deltas into its own words.
+// AnswerStream: splits an answer's text into the deltas that every chat API sends: reasoning,
+// content and tool calls (parsers/answer_delta.h). It also counts the tokens of reasoning. An
+// adapter converts the deltas into the form of its API.
 //
 //   AnswerStream stream(options);
 //   for (AnswerDelta& delta : stream.add(event)) ...
@@ -26,15 +26,15 @@ namespace heddle::server {
 
 class TextCodec;
 
-// How the served model writes what is not plain text.
+// The formats in which the served model writes tool calls and reasoning.
 struct AnswerFormats {
   parsers::ToolCallFormat tool_calls = parsers::ToolCallFormat::kNone;
   parsers::ReasoningFormat reasoning = parsers::ReasoningFormat::kNone;
-  std::optional<TokenId> reasoning_end;  // its closing tag, where that is one token
+  std::optional<TokenId> reasoning_end;  // the tag that closes reasoning, if it is a single token
 };
 
-// The formats that `codec`'s chat template shows, where none is given. Where it shows none of
-// calls, `family_format` names it, if it is not empty.
+// The formats to use: those given, else those that `codec`'s chat template shows. If it shows no
+// format of calls, `family_format` names it, unless that is empty.
 AnswerFormats find_answer_formats(const TextCodec& codec,
                                   std::optional<parsers::ToolCallFormat> tool_calls,
                                   std::optional<parsers::ReasoningFormat> reasoning,
@@ -43,11 +43,12 @@ AnswerFormats find_answer_formats(const TextCodec& codec,
 struct AnswerStreamOptions {
   parsers::AnswerParserOptions parser;
   std::optional<TokenId> reasoning_end;
-  bool stream_reasoning = true;  // false: reasoning is one delta, once it is complete
-  // The client's `stop_token_ids` that are text, with that text: they cut an answer as stop texts
-  // do. Other ids end it as the model's own do.
+  bool stream_reasoning = true;  // false: reasoning is sent as one delta when it is complete
+  // Those of the client's `stop_token_ids` that are text, with that text: they cut the answer like
+  // stop texts. Other ids end it like the model's own end tokens.
   std::vector<std::pair<TokenId, std::string>> text_stops = {};
-  // The answer was held to calls: text in it is what a call lacks its end to, and is left out.
+  // The answer was constrained to calls: any text outside them belongs to an incomplete call and is
+  // dropped.
   bool has_calls_alone = false;
 };
 
@@ -55,17 +56,17 @@ class AnswerStream {
  public:
   explicit AnswerStream(AnswerStreamOptions options);
 
-  // The deltas of an event; those of the last one hold the text that was held back, too.
+  // The deltas of an event. Those of the last event include the text that was held back.
   [[nodiscard]] parsers::AnswerDeltas add(const RequestEvent& event);
 
-  // Tokens so far up to and with the closing tag; 0 for an answer that did not reason. It depends
-  // on the tokens alone, however many come in one event.
+  // Number of tokens up to and including the closing tag of reasoning; 0 for an answer without
+  // reasoning. It depends only on the tokens, not on how they are divided into events.
   [[nodiscard]] int64_t reasoning_tokens() const { return reasoning_tokens_; }
 
-  // Whether a call was emitted whole.
+  // Whether a complete call was emitted.
   [[nodiscard]] bool called() const { return called_; }
 
-  // OpenAI's finish reason: "tool_calls" for an answer that stopped after a call.
+  // OpenAI's finish reason; "tool_calls" for an answer that stopped after a call.
   [[nodiscard]] std::string_view finish_name(const Finish& finish) const;
 
  private:
@@ -80,7 +81,7 @@ class AnswerStream {
   const bool stream_reasoning_;
   const std::vector<std::pair<TokenId, std::string>> text_stops_;
   const bool has_calls_alone_;
-  std::string reasoning_;  // gathered
+  std::string reasoning_;  // reasoning collected so far, if it is not streamed
   int64_t undecided_tokens_ = 0;
   int64_t reasoning_tokens_ = 0;
   bool reasoning_ended_ = false;  // the closing tag was drawn

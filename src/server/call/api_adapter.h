@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// ApiAdapter: turns the events of a call into one API's answer. A pure function from events to
-// bytes: no socket, no clock, so that recorded events test it.
+// ApiAdapter: converts the events of a call into the answer of one API. A pure function from events
+// to bytes, without socket or clock, so that it can be tested with recorded events.
 //
-// A call has one or more choices (n answers to each of its prompts), each with an event stream of
-// its own. A stream is made of what event() and end() append; any other answer of body() alone.
+// A call has one or more choices (n answers to each of its prompts), each with its own events. A
+// streamed answer is what event() and end() append; any other answer is body() alone.
 //
 // Threading: thread-confined.
 #pragma once
@@ -43,94 +43,100 @@ class ApiAdapter {
  public:
   virtual ~ApiAdapter() = default;
 
-  // The events from now on are of other weights than those of CallContext::weight_version. An API
-  // that does not show the name leaves it alone.
+  // Called when the following events come from other weights than those of
+  // CallContext::weight_version. APIs that do not show the name ignore it.
   virtual void set_weight_version(std::string name) { (void)name; }
 
-  // Appends the messages of a stream to `out`, nothing otherwise. `event.finish`, if set, is not an
-  // error. A message longer than kBodyPieceBytes may end early: rest() has what is left of it.
+  // Appends a stream's messages for this event to `out`; nothing if the answer is not streamed.
+  // `event.finish`, if set, is not an error. A message longer than kBodyPieceBytes may be cut;
+  // rest() then returns its remainder.
   virtual void event(size_t choice, const RequestEvent& event, std::string& out) = 0;
 
-  // Taken after each event() of a stream and written before the next one, so that no turn of the
-  // I/O thread formats a long message whole. Shows what the adapter keeps.
+  // The remainder of a message, which is written before the next event() of the stream. So no turn
+  // of the I/O thread formats a long message whole. It refers to data in the adapter.
   [[nodiscard]] virtual JsonPieces rest() { return {}; }
 
-  // After every choice has finished: the last messages of a stream, ...
+  // Appends the last messages of a stream, after every choice has finished.
   virtual void end(std::string& out) = 0;
 
-  // ... or the body of an answer that is not streamed. Shows what the adapter keeps and must not
-  // outlive it.
+  // The body of an answer that is not streamed, after every choice has finished. It refers to data
+  // in the adapter and must not outlive it.
   [[nodiscard]] virtual JsonPieces body() = 0;
 
-  // The end of a stream that cannot be completed. OpenAI's, unless an API has its own.
+  // Appends the end of a stream that cannot be completed: in OpenAI's form, unless the API has its
+  // own.
   virtual void error(const ApiError& failure, std::string& out);
 };
 
-// The id of some of a call's requests: those from `begin` to before `end`.
+// An id for some of a call's requests: those from index `begin` to `end` - 1.
 struct RequestName {
   std::string id;
   size_t begin = 0;
   size_t end = 0;
 };
 
-// The answers for a call that goes on without its client (background_responses.h).
+// The answers for a call that continues without its client (background_responses.h).
 struct BackgroundAnswer {
-  std::string queued;      // the body that its client gets at once
-  StoredResponse running;  // kept until the answer is complete
+  std::string queued;      // body of the answer that the client gets at once
+  StoredResponse running;  // stored until the answer is complete
 };
 
-// A call that was read: the requests for the engine and the adapter for their events.
+// A parsed call: the requests for the engine, and the adapter for their events.
 struct PreparedCall {
-  std::string id;                  // of the answer
-  bool id_is_callers = false;      // from the body: that it is live already is an error
-  std::vector<RequestName> names;  // further ids in the answer: of prompts and choices
-  std::string answers_field;       // what makes the requests as many as they are: "n"
+  std::string id;                  // id of the answer
+  bool id_is_callers = false;      // the id was in the body: it is an error if it is in use
+  std::vector<RequestName> names;  // further ids in the answer, of prompts and choices
+  std::string answers_field;       // field that determines the number of requests, as "n"
   bool stream = false;
   StreamFormat stream_format = StreamFormat::kEvents;
-  int64_t stream_interval = 1;    // tokens per streamed event, at least
-  std::vector<Request> requests;  // one per choice, prompt-major; their ids are set at submission
+  int64_t stream_interval = 1;  // least number of tokens per streamed event
+  // One per choice, in prompt-major order; their ids are set at submission.
+  std::vector<Request> requests;
   std::shared_ptr<ApiAdapter> adapter;
   std::optional<BackgroundAnswer> background;
-  int64_t num_weight_updates = 0;      // of the engine, as far as the adapter knows
-  bool no_logs = false;                // the request log has neither its texts nor its parameters
-  std::shared_ptr<LoggedCall> logged;  // its place in the request log; null: the log is off
+  int64_t num_weight_updates = 0;      // number of weight updates that the adapter knows of
+  bool no_logs = false;                // the request log omits this call's texts and parameters
+  std::shared_ptr<LoggedCall> logged;  // the call's entry in the request log; null: the log is off
 };
 
-// An answer where the call needs no engine.
+// A call for the engine, an error, or an answer that needs no engine.
 using PrepareResult = std::variant<PreparedCall, ApiError, JsonAnswer>;
 
 using AnswerResult = std::variant<JsonAnswer, ApiError>;
 
-// The surroundings of a call, for the reader of its body.
+// What the reader of a call's body needs besides the body.
 struct CallContext {
   const ModelInfo& model;
-  const Engine* engine = nullptr;  // that will run the call; null: any number of answers fits
+  // The engine that will run the call; null: any number of answers is accepted.
+  const Engine* engine = nullptr;
   const TextCodec& codec;
   AnswerFormats formats;
-  const std::vector<std::string>& served_names;  // the first is ours
+  const std::vector<std::string>& served_names;  // names of the model, the server's own first
   bool allow_any_model_name = true;
-  const HttpRequest& head;  // for its headers
+  const HttpRequest& head;  // the request, of which the headers are read
   const FairKey& fair_key;
-  bool isolate_tenants = false;                                // ServerOptions
-  std::shared_ptr<ResponseStore> responses = nullptr;          // null: none are kept
-  std::shared_ptr<SessionStore> sessions = nullptr;            // null: there are none
-  std::shared_ptr<StoredTexts> stored_texts = nullptr;         // null: no files are kept
-  const tokenizer::CancellationCheck* is_cancelled = nullptr;  // null: encoding goes to its end
-  // Not null: a form that is not compiled yet (TextCodec::is_compiled()) is none of this thread's
-  // work. This is set then, and the call is read again elsewhere, whatever comes of it here.
+  bool isolate_tenants = false;                                // see ServerOptions
+  std::shared_ptr<ResponseStore> responses = nullptr;          // null: responses are not stored
+  std::shared_ptr<SessionStore> sessions = nullptr;            // null: there are no sessions
+  std::shared_ptr<StoredTexts> stored_texts = nullptr;         // null: there is no store of files
+  const tokenizer::CancellationCheck* is_cancelled = nullptr;  // null: encoding is never cancelled
+  // Not null: this thread must not compile constraints. If one is not compiled yet
+  // (TextCodec::is_compiled()), this is set to true, and the call is read again on another thread,
+  // whatever the result here.
   bool* lacks_form = nullptr;
-  std::string id;       // from the header, or made up
-  int64_t created = 0;  // seconds since 1970
+  std::string id;       // id from the header, or a generated one
+  int64_t created = 0;  // time of the answer, seconds since 1970
   std::string weight_version = "default";
-  std::string system_fingerprint = {};  // weights_digest(), shortened; empty: not shown
-  int64_t num_weight_updates = 0;       // of the engine, when the weights had that name
+  std::string system_fingerprint = {};  // shortened weights_digest(); empty: not shown
+  // Number of the engine's weight updates when weight_version was read.
+  int64_t num_weight_updates = 0;
   AnswerOptions answers = {};
   UnusedNames* unused_names = nullptr;    // outlives the call; null: nothing is logged
-  std::string_view part_separator = " ";  // TextCodec::render_conversation()
+  std::string_view part_separator = " ";  // separator for TextCodec::render_conversation()
 
-  // Logs once that the request has something that is not used (unused_names.h).
+  // Logs once that the request contains something that the server does not use (unused_names.h).
   void note_unused(std::string_view what, std::string_view name, std::string_view why = {}) const;
-  void note_unasked(const FieldReader& fields) const;  // the fields that nobody asked for
+  void note_unasked(const FieldReader& fields) const;  // logs the fields that no reader asked for
 };
 
 }  // namespace heddle::server

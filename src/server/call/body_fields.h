@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fields of every request body that the server reads. A reader names a field by its table,
-// `fields.flag(Body::kAnswer["stream"])`, so that type, range and default stand here alone;
-// api_description.cpp says which tables make up the body of a route. Fields that are refused
-// whatever they ask for are not here.
+// `fields.flag(Body::kAnswer["stream"])`, so that type, range and default are only written here.
+// api_description.cpp lists which tables form the body of each route. Fields that are always
+// refused are not listed.
 //
-// Threading: constants.
+// Threading: constants; thread-safe.
 #pragma once
 
 #include <heddle/engine.h>
@@ -17,7 +17,7 @@ namespace heddle::server {
 struct Body {
   using enum FieldType;
 
-  static constexpr double kMaxMilliseconds = 1e10;  // four months
+  static constexpr double kMaxMilliseconds = 1e10;  // limit for times in ms: four months
 
   // ---- What the APIs that generate share ----
 
@@ -185,7 +185,8 @@ struct Body {
 
   // ---- Chats ----
 
-  // A chat reads more of it than the budget of /generate; its prompt reads all but the budget.
+  // For chats: their bodies may have more of `reasoning` than the budget that /generate reads.
+  // Their prompts read all of it except the budget.
   static constexpr auto kChatReasoning = field_table({
       {"reasoning", kObject, "", "Whether and how long to reason.", {}, kReasoning},
   });

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fields that every generating API shares: the model's name, the request id, streaming, features
-// that this release does not serve, the size of the answer; and those that say when a request runs
-// and with which others it shares the cache (docs/scheduling.md, docs/hybrid-cache.md):
+// Fields that every generating API shares: the model's name, the request id, streaming, the size of
+// the answer, features that this release does not support, and the fields for scheduling and cache
+// sharing (docs/scheduling.md, docs/hybrid-cache.md):
 //
-//   priority         integer; header x-priority where the body has none
-//   ttft_slo_ms      first token wanted within
-//   deadline_ms      ends with an error after; the header x-request-timeout-ms is the same, and of
-//                    both the shorter one counts
-//   routing_key      text that `routing-key` groups by
+// priority         integer; if the body has none, the header x-priority
+// ttft_slo_ms      target for the time to the first token
+// deadline_ms      latest end, with an error after it; the header x-request-timeout-ms means the
+// same, and the shorter of the two applies
+// routing_key      text by which the policy `routing-key` groups requests
 //   user             text; the tenant, unless --fair-key says otherwise
-//   cache_salt, extra_key
+// cache_salt, extra_key
 //                    texts; only requests with the same pair share cached tokens
 //
 // Threading: free functions without state.
@@ -35,83 +35,87 @@ namespace heddle::server {
 struct StreamOptions {
   bool stream = false;
   bool include_usage = false;
-  bool continuous_usage = false;  // running usage on each chunk
+  bool continuous_usage = false;  // each chunk carries the usage so far
 };
 
-// The form of an answer, as far as the two completions share it; apart from the request so that
-// recorded events can test an adapter.
+// Properties of an answer that both completion APIs share. They are separate from the request so
+// that an adapter can be tested with recorded events.
 struct OpenAiAnswerOptions {
   std::string id;
   std::string model;
   int64_t created = 0;
   std::string weight_version = "default";
-  size_t num_choices = 1;  // over all prompts, prompt-major
+  size_t num_choices = 1;  // number of answers to all prompts, in prompt-major order
   StreamOptions streaming;
   bool logprobs = false;
   bool return_token_ids = false;
-  bool cache_details = false;        // in the usage
+  bool cache_details = false;        // the usage includes details of the cache
   const TextCodec* codec = nullptr;  // outlives the adapter
 };
 
-// All but `num_choices` and `logprobs`, whose fields are each API's own; and the call's id, stream
-// and no_logs. Errors stay in `fields`.
+// Reads these options except `num_choices` and `logprobs`, whose fields differ between the APIs;
+// also the call's id, stream and no_logs. Errors are left in `fields`.
 OpenAiAnswerOptions read_openai_answer(FieldReader& fields, const CallContext& context,
                                        PreparedCall& call);
 
-// The name the answer shows: what the request says, else ours. Error in `fields`: model_not_found.
+// The model name that the answer shows: the request's, else the server's. Error in `fields`:
+// model_not_found.
 std::string read_model_name(FieldReader& fields, const CallContext& context);
 
-// Takes `rid`, if there is one, as the call's id.
+// Makes `rid`, if it is present, the call's id.
 void read_request_id(FieldReader& fields, const CallContext& context, PreparedCall& call);
 
-// The error of a call for too many answers, to be asked for before its prompts are copied for each
-// of them. `field` is the one that makes them so many.
+// The error of a call for too many answers. Checked before its prompts are copied for each answer.
+// `field` is the field that determines the number.
 std::optional<ApiError> check_num_answers(const CallContext& context, size_t num_answers,
                                           std::string_view field);
 
-// About the bytes of JSON that an API writes of one output token, and of one logprob, of the output
-// or of a prompt: the token's own and each alternative's.
+// Approximate bytes of JSON that an API writes for one output token and for one log probability.
+// Log probabilities are those of output or prompt tokens and of each alternative.
 struct TokenJsonBytes {
   int64_t token = 0;
   int64_t logprob = 0;
 };
 
-// The bytes that an answer may take as JSON when every request runs to its limit: all of them in
-// one body, or each of them in the last event of its own when `cumulative`, where every event
-// repeats the ones before.
+// Limits for an answer's JSON if every request runs to its output limit. kMaxAnswerBytes limits the
+// body or stream with all answers. With `cumulative`, where every event repeats the ones before,
+// kMaxEventBytes limits the last event of each answer.
 inline constexpr int64_t kMaxAnswerBytes = int64_t{2} << 30;
-inline constexpr int64_t kMaxEventBytes = int64_t{64} << 20;  // clients take an event whole
+// Limit for one event, which clients read as a whole.
+inline constexpr int64_t kMaxEventBytes = int64_t{64} << 20;
 
-// The error of a call whose answer could take more. `param` is the field that limits the tokens,
-// `prompt_param` that which asks for logprobs of prompts: named where they alone take more.
+// The error of a call whose answer could exceed the limit. `param` is the field that limits the
+// tokens; `prompt_param`, the field that requests log probabilities of prompts, is named instead if
+// these alone exceed it.
 std::optional<ApiError> check_answer_size(std::span<const Request> requests,
                                           const TokenJsonBytes& bytes, bool cumulative,
                                           std::string_view param,
                                           std::string_view prompt_param = {});
 
-// The error of a stream whose first events, which have the logprobs of their prompts, could take
-// more than kMaxEventBytes. `param` is the field that asks for them.
+// The error of a stream whose first events, which contain the log probabilities of prompts, could
+// exceed kMaxEventBytes. `param` is the field that requests them.
 std::optional<ApiError> check_prompt_logprobs_size(std::span<const Request> requests,
                                                    const TokenJsonBytes& bytes,
                                                    std::string_view param);
 
-// OpenAI's `metadata`, within OpenAI's limits; null without it. Errors stay in `fields`.
+// OpenAI's `metadata`, checked against OpenAI's limits; null if it is missing. Errors are left in
+// `fields`.
 const nlohmann::ordered_json* read_metadata(FieldReader& fields);
 
-// Refuses each named field that asks for something: null, false, "", [] and {} do not.
+// Refuses each of these fields unless its value requests nothing (null, false, "", [] or {}).
 void refuse_fields(FieldReader& fields, std::initializer_list<std::string_view> names);
 
-// Adapters, disaggregation, hidden states: of every API, not served yet. Background: of Responses
-// alone.
+// Refuses features that this release does not support in any API (adapters, disaggregation, hidden
+// states) and background calls, which only Responses has.
 void refuse_unserved_features(FieldReader& fields);
 
-// Refuses `session_params`, which /generate alone has.
+// Refuses `session_params`, which only /generate has.
 void refuse_sessions(FieldReader& fields);
 
-// Refuses an `n` other than 1, for APIs whose answers have room for one.
+// Refuses an `n` other than 1, for APIs whose answers can only contain one choice.
 void refuse_several_answers(FieldReader& fields);
 
-// These texts are kept as long as the request, or longer.
+// Limit for texts that are stored as long as the request, or longer.
 inline constexpr size_t kMaxKeyBytes = 1024;
 
 struct SchedulingFields {
@@ -125,10 +129,10 @@ struct SchedulingFields {
   void apply(Request& request) const;
 };
 
-// Errors stay in `fields`.
+// Reads the fields of scheduling and cache sharing. Errors are left in `fields`.
 SchedulingFields read_scheduling_fields(FieldReader& fields, const CallContext& context);
 
-// One text for a pair: different pairs have different texts, two empty ones the empty text.
+// One text for a pair of keys: different pairs give different texts, two empty keys the empty text.
 [[nodiscard]] std::string cache_namespace(std::string_view cache_salt, std::string_view extra_key);
 
 }  // namespace heddle::server

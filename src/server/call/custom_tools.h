@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Custom tools as functions of one text: {"type": "custom", "name": "p", "format": ..} is shown to
-// the model as a function p with the argument `input`, whose calls are shown to the client as text.
+// Custom tools as functions of one text. The model sees {"type": "custom", "name": "p", "format":
+// ..} as a function p with the argument `input`; the client sees its calls as texts.
 //
-// Threading: values and functions without state.
+// Threading: plain values and functions without state.
 #pragma once
 
 #include <string>
@@ -15,8 +15,8 @@
 
 namespace heddle::server {
 
-// The description and the parameters of a custom tool as a function's. `param` names it in errors,
-// which stay in `tool`.
+// A custom tool's description and parameters in the form of a function. `param` names the tool in
+// errors, which are left in `tool`.
 [[nodiscard]] nlohmann::ordered_json function_of_custom(FieldReader& tool,
                                                         const std::string& param);
 
@@ -24,13 +24,13 @@ namespace heddle::server {
 // are returned unchanged.
 [[nodiscard]] std::string custom_input(std::string_view arguments);
 
-// The text of a custom tool's call; of one that was cut, as far as it was written.
+// The text of a custom tool's call. For a call that was cut off, the part that was written.
 [[nodiscard]] std::string custom_input(const parsers::ToolCall& call);
 
-// The text of a custom tool's call, read while its arguments arrive.
+// Extracts the text of a custom tool's call while its arguments arrive.
 class CustomInputReader {
  public:
-  // The characters of the text that are complete with these bytes of the arguments' JSON.
+  // Adds bytes of the arguments' JSON. Returns the characters of the text that they complete.
   [[nodiscard]] std::string add(std::string_view json);
 
  private:
@@ -39,8 +39,8 @@ class CustomInputReader {
   void add_character(char byte, std::string& text);
 
   Part part_ = Part::kBefore;
-  std::string head_;    // the JSON before the text
-  std::string escape_;  // the beginning of an escaped character
+  std::string head_;    // the JSON before the text, collected so far
+  std::string escape_;  // an escape sequence that is not complete yet
 };
 
 }  // namespace heddle::server

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// EarlyAborts remembers the ids that were aborted while calls wait for a worker or are parsed. The
-// calls' own ids are in bodies that are not parsed yet, so only then does it show which are meant.
+// EarlyAborts: remembers the ids that are aborted while calls wait for a worker or are parsed. A
+// call's own ids are in its body, so only after parsing is it known whether an abort concerns it.
 //
-// Calls are numbered once their bodies have arrived. An abort counts for those that arrived before
-// it, of one holder of keys (holder_of()) or of all, and is forgotten once each of them is parsed.
+// Calls are numbered when their bodies have arrived. An abort applies to calls that arrived before
+// it, either those of one holder of keys (holder_of()) or all. It is forgotten once each of them is
+// parsed.
 //
 // Threading: confined to the I/O thread.
-// Bounds:    kMaxIds ids of holders are remembered at once, however often each is aborted.
+// Bounds:    at most kMaxIds pairs of an id and a holder, however often each is aborted.
 #pragma once
 
 #include <cstddef>
@@ -24,10 +25,11 @@ namespace heddle::server {
 
 class EarlyAborts {
  public:
-  // A client whose abort was accepted relies on it: one more than these is refused.
+  // Limit for remembered ids. Further aborts are refused, because a client relies on an accepted
+  // one.
   static constexpr size_t kMaxIds = 16384;
 
-  // A call that is not parsed yet. Its end says that it is.
+  // A call that is not parsed yet. Its destruction marks it as parsed.
   class Call {
    public:
     Call(EarlyAborts& aborts, int64_t number, std::string holder)
@@ -48,11 +50,12 @@ class EarlyAborts {
     const std::string holder_;
   };
 
-  // Shared, because a std::function must be copyable. This object outlives the call.
+  // Numbers a call that has arrived. Shared, because a std::function must be copyable. This object
+  // outlives the call.
   std::shared_ptr<const Call> arrive(std::string holder = {});
 
-  // Aborts the calls, prompts and answers with this id that have arrived, those of `holder` or of
-  // all. False when there is no room to remember it.
+  // Aborts the arrived calls, prompts and answers with this id: those of `holder`, or of all
+  // holders. Returns false if there is no space to remember the id.
   [[nodiscard]] bool abort(std::string_view id,
                            const std::optional<std::string>& holder = std::nullopt);
 
@@ -63,7 +66,7 @@ class EarlyAborts {
  private:
   struct Abort {
     std::string key;
-    int64_t before;  // the number of the first call that it does not concern
+    int64_t before;  // number of the first call to which the abort does not apply
   };
 
   void end(int64_t number);
@@ -71,9 +74,11 @@ class EarlyAborts {
 
   int64_t next_number_ = 0;
   int64_t all_before_ = 0;
-  std::set<int64_t> waiting_;      // the calls that are not parsed
-  std::list<Abort> oldest_first_;  // the latest abort of each key, to forget it in time
-  std::unordered_map<std::string, std::list<Abort>::iterator> keys_;  // of ids and their holders
+  std::set<int64_t> waiting_;  // numbers of the calls that are not parsed
+  // The latest abort of each key, by age, so that old ones can be forgotten.
+  std::list<Abort> oldest_first_;
+  // Aborts by key, which combines an id and its holder.
+  std::unordered_map<std::string, std::list<Abort>::iterator> keys_;
 };
 
 }  // namespace heddle::server

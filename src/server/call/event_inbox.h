@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// EventInbox carries events from the engine's thread to the I/O thread: those that arrive during
-// one step are delivered with one wake-up. When the I/O thread falls behind, it delivers for a few
-// milliseconds at a time, so that sockets and timers have their turn.
+// EventInbox: passes events from the engine's thread to the I/O thread. Events that arrive during
+// one step are delivered with one wake-up. If the I/O thread falls behind, it delivers for a few
+// milliseconds at a time, so that sockets and timers are served in between.
 //
-// Threading: push() is thread-safe, all else is the I/O thread's.
+// Threading: push() is thread-safe, all other functions are only for the I/O thread.
 #pragma once
 
 #include <cstddef>
@@ -40,9 +40,9 @@ class EventInbox {
   const std::function<void(std::function<void()>)> post_;
   Mutex mutex_;
   std::vector<Entry> entries_ HEDDLE_GUARDED_BY(mutex_);
-  bool awake_ HEDDLE_GUARDED_BY(mutex_) = false;  // a deliver() is posted
+  bool awake_ HEDDLE_GUARDED_BY(mutex_) = false;  // deliver() is posted to the I/O thread
 
-  // I/O thread only: the entries that were taken, and how many of them were delivered.
+  // Used by the I/O thread only: entries being delivered, and how many of them already are.
   std::vector<Entry> taken_;
   size_t num_delivered_ = 0;
 };

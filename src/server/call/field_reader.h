@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// FieldReader takes typed, optional fields out of a JSON object. A field that is absent or null
-// reads as nothing; the first wrong one is kept as the error and the rest may be read without
-// looking:
+// FieldReader: reads typed, optional fields of a JSON object. A field that is absent or null reads
+// as none. The first wrong field is stored as the error; after it, further fields may be read
+// without checks:
 //
 //   FieldReader fields(body);
 //   const auto temperature = fields.number(Body::kSampling["temperature"]);
 //   if (fields.error()) return *fields.error();
 //
-// Threading: thread-confined. The object outlives the reader.
+// Threading: thread-confined. The JSON object outlives the reader.
 #pragma once
 
 #include <cstdint>
@@ -28,20 +28,20 @@ namespace heddle::server {
 
 class FieldReader {
  public:
-  // `prefix` leads the names in errors: "sampling_params.".
+  // `prefix` is put before field names in errors, as "sampling_params.".
   explicit FieldReader(const nlohmann::ordered_json& object, std::string prefix = {});
 
-  // Null when absent or null.
+  // The value of a field; null if it is absent or JSON's null.
   [[nodiscard]] const nlohmann::ordered_json* find(std::string_view name) const;
 
   std::optional<bool> boolean(std::string_view name);
   std::optional<int64_t> integer(std::string_view name,
                                  int64_t min = std::numeric_limits<int64_t>::min(),
                                  int64_t max = std::numeric_limits<int64_t>::max());
-  std::optional<uint64_t> bits(std::string_view name);  // any 64-bit integer, signed or not
+  std::optional<uint64_t> bits(std::string_view name);  // any 64-bit integer, signed or unsigned
   std::optional<double> number(std::string_view name, const NumberRange& range = {});
 
-  // By its row in a table: the default of an absent field, and the range, are the row's.
+  // These read a field by its row in a table, which has its range and the default if it is absent.
   bool flag(const Field& field);
   std::optional<int64_t> integer(const Field& field);
   int64_t integer_or_preset(const Field& field);
@@ -49,18 +49,20 @@ class FieldReader {
   std::string string_or_preset(const Field& field);
 
   std::optional<std::string> string(std::string_view name);
-  std::optional<std::vector<std::string>> strings(std::string_view name);  // one or a list
+  // A text or a list of texts.
+  std::optional<std::vector<std::string>> strings(std::string_view name);
   const nlohmann::ordered_json* object(std::string_view name);
   const nlohmann::ordered_json* array(std::string_view name);
 
-  // A list of ids in [0, vocab_size). Nulls are dropped with `skip_nulls`, else wrong.
+  // Reads a list of ids in [0, vocab_size). Nulls are dropped with `skip_nulls`, otherwise they are
+  // errors.
   std::optional<std::vector<TokenId>> token_ids(std::string_view name, int64_t vocab_size,
                                                 bool skip_nulls = false);
 
-  // The names in the object that no method was asked for.
+  // The names in the object that no function has asked for.
   [[nodiscard]] std::vector<std::string> unasked() const;
 
-  // Keeps `error` unless there is one already.
+  // Stores `error` unless there is one already.
   void fail(ApiError error);
 
   [[nodiscard]] const std::optional<ApiError>& error() const { return error_; }
@@ -70,21 +72,22 @@ class FieldReader {
  private:
   const nlohmann::ordered_json& object_;
   std::string prefix_;
-  mutable std::vector<bool> asked_;  // by position in the object
+  mutable std::vector<bool> asked_;  // whether a field was asked for, by its position in the object
   std::optional<ApiError> error_;
 };
 
-// The names by which a request has fields that a translation calls otherwise: errors of the
-// translated request are put into the words of the one that was sent.
+// Maps field names of a translated request back to those of the original one, so that errors name
+// the fields that the client sent.
 //
 //   names.add("stop", "stop_sequences");
 //   names.restore(error);  // "`stop[0]` is .." becomes "`stop_sequences[0]` is .."
 class FieldNames {
  public:
-  // Fields below `ours` are renamed, too. Of several that fit, the longest counts.
+  // Adds a pair of names. It also renames fields below `ours`. If several names match, the longest
+  // is used.
   void add(std::string ours, std::string theirs);
 
-  // Renames the error's `param`, and the names in its message, which stand between backticks.
+  // Renames the error's `param`, and the names between backticks in its message.
   void restore(ApiError& error) const;
 
  private:
@@ -93,7 +96,7 @@ class FieldNames {
   std::vector<std::pair<std::string, std::string>> names_;
 };
 
-// True when `list` holds integers in [0, vocab_size) only; `ids` has them then.
+// True if `list` contains only integers in [0, vocab_size), which are then copied to `ids`.
 bool read_token_ids(const nlohmann::ordered_json& list, int64_t vocab_size, bool skip_nulls,
                     std::vector<TokenId>& ids);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// FieldTable: the fields of an object in a request as data, which FieldReader reads by and
-// /openapi.json shows. body_fields.h has the tables.
+// FieldTable: the fields of an object in a request as a table, by which FieldReader reads them and
+// /openapi.json describes them. The tables are in body_fields.h.
 //
-// Threading: constants. Cost: none while a request is read; names are looked up by the compiler.
+// Threading: constants; thread-safe. Cost: none at run time; names are looked up at compile time.
 #pragma once
 
 #include <array>
@@ -25,44 +25,44 @@ enum class FieldType : uint8_t {
   kInteger,
   kNumber,
   kString,
-  kStrings,         // one, or a list
-  kObject,          // of `members`, or of any
-  kObjects,         // a list
-  kList,            // of anything
-  kTokenIds,        // a list
+  kStrings,         // a text or a list of texts
+  kObject,          // an object of `members`; without them, of any
+  kObjects,         // a list of objects
+  kList,            // a list of any values
+  kTokenIds,        // a list of token ids
   kPrompts,         // a text, a list of texts, a list of token ids, or a list of such lists
   kTokenPrompts,    // a list of token ids, or a list of such lists
-  kStringOrObject,  // JSON as text, or the value itself
+  kStringOrObject,  // JSON as text, or the JSON value itself
   kStringOrList,    // a text, or a list of parts
   kStringOrNumber,
   kBooleanOrString,
-  kFile,  // of a form
+  kFile,  // a file in a multipart form
 };
 
 struct Field {
   std::string_view name;
   FieldType type = FieldType::kString;
-  std::string_view preset = {};  // what an absent one means, as JSON; empty where `about` says it
-  std::string_view about = {};   // a sentence
-  NumberRange range = {};        // of kInteger and kNumber
+  std::string_view preset = {};  // default as JSON; empty if there is none or `about` states it
+  std::string_view about = {};   // description, one sentence
+  NumberRange range = {};        // allowed range of kInteger and kNumber
   std::span<const Field> members = {};
-  std::string_view choices = {};  // the only texts, with ", " between them
+  std::string_view choices = {};  // the allowed texts, separated by ", "; empty: any text
   bool required = false;
-  bool per_prompt = false;  // or a list with one for each prompt
+  bool per_prompt = false;  // a list with one value per prompt is accepted, too
 
-  // A field is often meant by its name alone.
+  // Converts to the field's name, which is often all that is needed.
   // NOLINTNEXTLINE(google-explicit-constructor)
   constexpr operator std::string_view() const { return name; }
 };
 
-// Not constexpr: a call while a name is looked up does not compile.
+// Not constexpr, so that a call during a look-up at compile time fails to compile.
 void there_is_no_such_field();
 
 template <size_t kCount>
 struct FieldTable {
   std::array<Field, kCount> fields;
 
-  // The field of this name; without one the program does not compile.
+  // The field of this name. An unknown name does not compile.
   consteval const Field& operator[](std::string_view name) const {
     for (const Field& field : fields) {
       if (field.name == name) return field;
@@ -80,7 +80,7 @@ consteval FieldTable<kCount> field_table(const Field (&list)[kCount]) {
   return {std::to_array(list)};
 }
 
-// The fields of all these tables.
+// One table with the fields of all these tables.
 template <size_t... kCounts>
 consteval auto joined(const FieldTable<kCounts>&... tables) {
   FieldTable<(kCounts + ...)> all;
@@ -92,7 +92,7 @@ consteval auto joined(const FieldTable<kCounts>&... tables) {
   return all;
 }
 
-// The same fields, each one for all prompts or a list with one for each.
+// The same fields, each of which also accepts a list with one value per prompt.
 template <size_t kCount>
 consteval FieldTable<kCount> per_prompt(FieldTable<kCount> table) {
   for (Field& field : table.fields) field.per_prompt = true;

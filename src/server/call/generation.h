@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Generation: one running API call. Submits its engine requests, feeds their events to the adapter
-// and the adapter's bytes to the exchange, and cancels what is left when the client goes away or a
-// choice fails.
+// Generation: one running API call. Submits its engine requests, passes their events to the adapter
+// and the adapter's bytes to the exchange, and cancels the remaining requests when the client
+// disconnects or a choice fails.
 //
 // Threading: confined to the I/O thread. Engine callbacks only append to the EventInbox.
-// Lifetime:  kept alive by the engine's callbacks until each request had its final event.
+// Lifetime:  kept alive by the engine's callbacks until each request has had its final event.
 #pragma once
 
 #include <atomic>
@@ -31,48 +31,49 @@ namespace heddle::server {
 class Generation;
 class RequestLog;
 
-// Some of a generation's requests: those from `begin` to before `end`.
+// Some of a generation's requests: those from index `begin` to `end` - 1.
 struct LiveRequests {
   std::weak_ptr<Generation> generation;
   size_t begin = 0;
   size_t end = 0;
 };
 
-// Shared by all generations; outlives them.
+// Objects and functions that all generations share. It outlives them.
 struct GenerationHost {
   Engine* engine = nullptr;
   EventInbox* inbox = nullptr;
   RequestLog* request_log = nullptr;
-  BodyThreads threads;  // where long answers are written
-  // The calls whose requests still run, by every id that their clients know. Calls that a
-  // header named, and those of different holders of keys, may share one.
+  BodyThreads threads;  // threads on which long answers are written
+  // The calls whose requests still run, by every id that their clients know. Calls whose id came
+  // from a header, and calls of different holders of keys, may share an id.
   std::unordered_multimap<std::string, LiveRequests> live;
   EarlyAborts early_aborts;
-  // Called with how many tokens a request of a named key took.
+  // Called with the number of tokens that a request of a named key used.
   std::function<void(const ApiKey& key, int64_t num_tokens)> on_tokens;
-  // The name of the weights after so many updates.
+  // Returns the name of the weights after this many updates.
   std::function<std::string(int64_t num_weight_updates)> weight_version_after;
-  int64_t num_renamed = 0;  // calls whose id was taken
-  // The server is stopping: an abort that no client asked for becomes an error. Set before the
-  // engine aborts anything, and directly: posted to the loop, it could arrive after the aborts.
+  int64_t num_renamed = 0;  // calls that got another id because theirs was in use
+  // True when the server is stopping: an abort that no client requested then becomes an error. Set
+  // before the engine aborts anything, and directly: if it was posted to the I/O thread, it could
+  // arrive after the aborts.
   std::atomic<bool> draining = false;
 };
 
-// When a refused request may come again: once the prompts that wait are computed, from 1 to 60 s;
-// 4 s while the engine's rate is not known.
+// Seconds after which a refused request may be sent again: until the waiting prompts are computed,
+// from 1 to 60 s, or 4 s while the engine's rate is not known.
 [[nodiscard]] int retry_after_seconds(const EngineStats& stats);
 
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
-  // Submits the call's requests, or answers why not. Requests aborted since the call arrived
-  // end at once.
+  // Submits the call's requests, or answers why it cannot. Requests that were aborted after the
+  // call arrived end at once.
   static void start(GenerationHost& host, std::shared_ptr<Exchange> exchange, PreparedCall call,
                     const EarlyAborts::Call& arrived);
 
-  // Ends what goes by this id, a call, a prompt of a batch or one of several answers, as if it had
-  // stopped: its client gets the finish reason "abort". With a `holder` only that one's
-  // (holder_of()). An unknown id is ignored. False when nothing that runs goes by it, a call that
-  // is not understood yet may be meant and there is no room to remember that.
+  // Ends the call, the prompt of a batch or the single answer with this id as if it had stopped:
+  // its client gets the finish reason "abort". With a `holder` only that holder's (holder_of()). An
+  // unknown id is ignored. Returns false if nothing that runs has the id, a call that is not parsed
+  // yet may have it, and there is no space to remember the abort.
   [[nodiscard]] static bool abort(GenerationHost& host, const std::string& id,
                                   const std::optional<std::string>& holder);
   static void abort_all(GenerationHost& host);
@@ -106,24 +107,27 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::shared_ptr<Exchange> exchange_;  // reset when the answer is complete
   PreparedCall call_;
   std::vector<RequestEvent>
-      pending_;  // with a stream interval: what is not delivered yet, per choice
+      pending_;  // with a stream interval: for each choice, the part not delivered yet
 
-  // Of a stream whose client has not read what was written to it: events that are to follow.
+  // An event of a stream that waits until the client has read the bytes written before.
   struct WaitingEvent {
     size_t choice;
     RequestEvent event;
   };
 
-  JsonPieces rest_;  // of the message that is being written; views of the adapter
+  // Remainder of the message that is being written; refers to data in the adapter.
+  JsonPieces rest_;
   std::deque<WaitingEvent> waiting_;
-  std::optional<ApiError> waiting_error_;  // follows them; later events are dropped
-  std::vector<bool> finished_;             // per choice
-  std::vector<bool> aborted_;              // per choice: at the request of a client
+  // Sent after the waiting events; later events are dropped.
+  std::optional<ApiError> waiting_error_;
+  std::vector<bool> finished_;  // for each choice: it has finished
+  std::vector<bool> aborted_;   // for each choice: a client requested its abort
   CallSpeed speed_;
   size_t num_unfinished_ = 0;
-  const std::shared_ptr<const ApiKey> key_;  // of the client; may be null
-  std::vector<bool> charges_prompt_;         // per choice: the first answer to a prompt does
-  std::string engine_name_;                  // the call's id, made unique among the live ones
+  const std::shared_ptr<const ApiKey> key_;  // API key of the client; may be null
+  // For each choice: it is the first to its prompt and is charged for it.
+  std::vector<bool> charges_prompt_;
+  std::string engine_name_;  // the call's id, made unique among running calls
   bool answered_ = false;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tokens with which a model that was trained to fill the gap between two texts marks them.
+// The tokens with which a model that was trained to fill the gap between two texts delimits them.
 //
-// Threading: a value and a function without state.
+// Threading: a plain value and a function without state.
 #pragma once
 
 #include <optional>
@@ -14,16 +14,16 @@ class Tokenizer;
 
 namespace heddle::server {
 
-// The tokens that mark the parts of a prompt for what stands between two texts.
+// The tokens that delimit the parts of a prompt for the text between two given texts.
 struct InfillMarks {
-  TokenId prefix = 0;                  // stands before the text ahead of the gap
-  TokenId suffix = 0;                  // before the text behind it
-  std::optional<TokenId> middle = {};  // before the answer; none: it follows the last text
+  TokenId prefix = 0;                  // before the text that precedes the gap
+  TokenId suffix = 0;                  // before the text that follows the gap
+  std::optional<TokenId> middle = {};  // before the answer; none: the answer follows the last text
   bool suffix_first = false;
 };
 
-// The marks of the first family known here of which the vocabulary has all. None also where a
-// tokenizer puts a blank before every text: a text after a mark would begin with it.
+// The marks of the first known family whose marks are all in the vocabulary. None if a tokenizer
+// puts a blank before every text, because a text after a mark would begin with that blank.
 [[nodiscard]] std::optional<InfillMarks> find_infill_marks(const tokenizer::Tokenizer& tokenizer);
 
 }  // namespace heddle::server

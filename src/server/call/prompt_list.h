@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prompts as APIs take them: one text, a list of texts, one list of ids, or a list of such lists.
+// Prompts as APIs accept them: one text, a list of texts, one list of ids, or a list of such lists.
 //
 // Threading: free functions without state.
 #pragma once
@@ -14,29 +14,30 @@
 
 namespace heddle::server {
 
-inline constexpr size_t kMaxPrompts = 1024;   // of one call
-inline constexpr size_t kMaxRequests = 4096;  // of one call: prompts times answers
+inline constexpr size_t kMaxPrompts = 1024;   // most prompts of one call
+inline constexpr size_t kMaxRequests = 4096;  // most requests of one call: prompts times answers
 
 struct PromptList {
-  std::vector<std::vector<TokenId>> prompts;  // none of them empty
-  bool batched = false;                       // it was a list, even of one
+  std::vector<std::vector<TokenId>> prompts;  // token ids of the prompts; none of them empty
+  bool batched = false;                       // the field was a list of prompts, even if of one
 };
 
-// Of a list with at least one prompt.
+// The longest prompt of a list, which is not empty.
 [[nodiscard]] const std::vector<TokenId>& longest_prompt(const PromptList& list);
 
-// The most tokens that a prompt's text is encoded to: a prompt of up to twice the context is
-// counted to its end, so that its error says by how much it is too long; a longer one delays other
-// calls no further.
+// The number of tokens up to which a prompt's text is encoded. A prompt of up to twice the context
+// is counted completely, so that the error says by how much it is too long. A longer one is not, so
+// that it does not delay other calls.
 [[nodiscard]] size_t max_counted_tokens(const ModelInfo& model);
 
-// The tokens of a prompt's text, at most `max_tokens`. Error: context_length_exceeded naming
+// Encodes a prompt's text to at most `max_tokens` tokens. Error: context_length_exceeded naming
 // `param`.
 std::optional<ApiError> encode_prompt(std::string_view text, bool add_special_tokens,
                                       size_t max_tokens, std::string_view param,
                                       const CallContext& context, std::vector<TokenId>& ids);
 
-// `allow_text` and `allow_ids` say which spellings the field takes.
+// Reads the prompts of a field. `allow_text` and `allow_ids`: whether it may contain texts, and
+// ids.
 std::optional<ApiError> read_prompts(const nlohmann::ordered_json& value, std::string_view param,
                                      const CallContext& context, bool allow_text, bool allow_ids,
                                      PromptList& list);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// TextCodec: text to token ids and back, messages to prompt text. The server's view of tokenizer/
-// and chat/, so that the API can be tested without a vocabulary.
+// TextCodec: text to token ids and back, messages to prompt text. It is the server's interface to
+// tokenizer/ and chat/, so that the API can be tested without a vocabulary.
 //
 // Threading: thread-safe; encode() and render_chat() run on several workers at once.
 #pragma once
@@ -34,56 +34,57 @@ class TextCodec {
  public:
   virtual ~TextCodec() = default;
 
-  // Special tokens written out in the text are recognised.
+  // Encodes a text. Special tokens that are spelled out in the text are recognised.
   [[nodiscard]] virtual Result<std::vector<TokenId>> encode(std::string_view text,
                                                             bool add_special_tokens) const = 0;
 
-  // The same for a text of at most `max_tokens` tokens. False when it has more, which is found out
-  // without encoding much beyond them (tokenizer/tokenizer.h); `ids` is of no use then.
-  // `is_cancelled` may be null. Error: also kCancelled, when it said so.
+  // Encodes a text of at most `max_tokens` tokens. Returns false if it has more, which is detected
+  // without encoding much beyond the limit (tokenizer/tokenizer.h); `ids` is then meaningless.
+  // `is_cancelled` may be null. Error: also kCancelled, if `is_cancelled` returned true.
   [[nodiscard]] virtual Result<bool> encode_at_most(
       std::string_view text, size_t max_tokens, bool add_special_tokens,
       const tokenizer::CancellationCheck* is_cancelled, std::vector<TokenId>& ids) const = 0;
 
-  // Ids must be within the vocabulary.
+  // Decodes ids, which must be within the vocabulary.
   [[nodiscard]] virtual std::string decode(std::span<const TokenId> tokens,
                                            bool skip_special_tokens) const = 0;
 
-  // The bytes one token stands for; not always whole characters.
+  // The bytes that a token represents; not always complete characters.
   [[nodiscard]] virtual std::string token_bytes(TokenId token) const = 0;
 
-  // Where messages begin in a prompt (chat/chat_template.h).
+  // Positions at which messages begin in a prompt (chat/chat_template.h).
   [[nodiscard]] virtual std::vector<int64_t> role_boundaries(
       std::span<const TokenId> prompt) const = 0;
 
-  // Runs the chat template. `tools` is a list or null; `variables` an object of further ones.
-  // Error: kInvalidArgument with the template's own complaint, kUnimplemented without a template.
+  // Renders the chat template. `tools` is a list or null; `variables` is an object with further
+  // variables. Error: kInvalidArgument with the template's own message, kUnimplemented without a
+  // template.
   [[nodiscard]] virtual Result<std::string> render_chat(
       const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
       bool add_generation_prompt, const nlohmann::ordered_json& variables) const = 0;
 
-  // Renders a client's conversation so that every text of it is in the prompt
-  // (chat/conversation.h): parts and arguments of calls are as the client sent them.
-  // `part_separator` stands between the parts of a message where the template reads no lists.
-  // Error: that of render_chat(), or kInvalidArgument for a text that the template leaves out.
+  // Renders a client's conversation so that all its texts are in the prompt (chat/conversation.h).
+  // Parts, and arguments of calls, are as the client sent them. `part_separator` is put between the
+  // parts of a message if the template cannot read lists. Error: that of render_chat(), or
+  // kInvalidArgument for a text that the template omits.
   [[nodiscard]] virtual Result<std::string> render_conversation(
       const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
       bool add_generation_prompt, const nlohmann::ordered_json& variables,
       std::string_view part_separator) const;
 
-  // Whether a prompt that render_conversation() makes has the names of the tools.
+  // Whether prompts of render_conversation() contain the names of the tools.
   [[nodiscard]] virtual bool shows_tools() const { return true; }
 
-  // Whether compile() of this form is a look-up; null: whether limit_reasoning() is.
+  // Whether compile() for this source, or, if it is null, limit_reasoning(), only needs a look-up.
   [[nodiscard]] virtual bool is_compiled(const grammar::GrammarSource* source) const {
     (void)source;
     return true;
   }
 
-  // The form of an answer, over the tokens that are text; `ending_tokens` end an answer.
-  // They are the model's: the same in every call. Cost: grammar::compile() the first time; the
-  // first call of all reads the vocabulary, some 0.2 s. `check` may be null.
-  // Error: that of grammar::compile(); kUnimplemented where there is no vocabulary.
+  // Compiles a constraint over the tokens that are text. `ending_tokens` end an answer; they belong
+  // to the model and are the same in every call. Cost: grammar::compile() the first time; the very
+  // first call reads the vocabulary, some 0.2 s. `check` may be null. Error: that of
+  // grammar::compile(); kUnimplemented if there is no vocabulary.
   [[nodiscard]] virtual Result<std::shared_ptr<const Constraint>> compile(
       const grammar::GrammarSource& source, std::span<const TokenId> ending_tokens,
       const grammar::CompileCheck* check = nullptr) const {
@@ -93,9 +94,10 @@ class TextCodec {
     return unimplemented("there is no vocabulary to hold an answer to a form with");
   }
 
-  // An answer whose reasoning ends after a number of tokens; `form` holds it further and may be
-  // null. The marks' tokens and `ending` are this codec's own. Cost: but for the first call of all,
-  // as compile()'s, O(1). Error: kUnimplemented where there is no vocabulary.
+  // A constraint that ends the reasoning after a number of tokens. `form`, which may be null,
+  // constrains the answer further. The marks' tokens and `ending` come from this codec. Cost: O(1),
+  // except the very first call, which costs the same as that of compile(). Error: kUnimplemented if
+  // there is no vocabulary.
   [[nodiscard]] virtual Result<std::shared_ptr<const Constraint>> limit_reasoning(
       grammar::ThinkingBudgetOptions budget, std::shared_ptr<const Constraint> form,
       std::span<const TokenId> ending_tokens) const {
@@ -105,20 +107,20 @@ class TextCodec {
     return unimplemented("there is no vocabulary to end an answer's reasoning with");
   }
 
-  // None where the model fills no gap between two texts.
+  // The model's marks for filling gaps between texts; none if it has no such training.
   [[nodiscard]] virtual std::optional<InfillMarks> infill_marks() const { return std::nullopt; }
 
-  // For Prometheus: what compile() has done. Empty before its first call.
+  // Metrics of compile() for Prometheus. Empty before its first call.
   [[nodiscard]] virtual std::string metrics_text() const { return {}; }
 
-  // The chat template as it is written, with and without tools; empty without one. It shows how the
-  // model writes calls and reasoning.
+  // The source of the chat template, with and without tools; empty without one. The formats of
+  // calls and reasoning are derived from it.
   [[nodiscard]] virtual std::string chat_template_source() const { return {}; }
 };
 
-// The codec of a model's own files. `tokenizer` outlives it; a missing chat template is a warning
-// now and an error of render_chat() later. `chat_template` names a file to use instead of the
-// model's; empty: the model's.
+// The codec of a model's own files. `tokenizer` outlives it. A missing chat template causes a
+// warning now and an error of render_chat() later. `chat_template` names a file that replaces the
+// model's template; empty: the model's.
 Result<std::unique_ptr<TextCodec>> make_model_codec(const std::filesystem::path& model_dir,
                                                     const tokenizer::Tokenizer& tokenizer,
                                                     const std::filesystem::path& chat_template);

@@ -10,8 +10,8 @@
 
 namespace heddle::server {
 
-// Lists `tools` in the first system text. Where `choice` forces a call, the text asks for one, and
-// with `as_json` it says how a call is written (ToolCallFormat::kJson).
+// Lists `tools` in the first system text. If `choice` forces a call, the text asks for one, and
+// with `as_json` it explains how to write a call (ToolCallFormat::kJson).
 void list_tools(const nlohmann::ordered_json& tools, const ToolChoice& choice, bool as_json,
                 nlohmann::ordered_json& messages);
 

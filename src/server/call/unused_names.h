@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// UnusedNames: logs what requests have and the server does not use, so that no setting vanishes in
-// silence: unknown fields, types of tools, kinds of items in a history. Each name is logged once
-// for each route.
+// UnusedNames: logs parts of requests that the server does not use, so that no setting is ignored
+// silently: unknown fields, types of tools, kinds of items in a history. Each name is logged once
+// per route.
 //
 // Threading: thread-safe.
-// Bounds:    256 names of all routes together, of up to 80 bytes each; one last line says that
-// there are
-//            more.
+// Bounds:    256 names of up to 80 bytes over all routes; a last line says that there are more.
 #pragma once
 
 #include <set>
@@ -19,8 +17,8 @@ namespace heddle::server {
 
 class UnusedNames {
  public:
-  // `what` is the kind of thing: "field", "tool type". `route` is the path of the request. `why` is
-  // shown, too; empty: it needs no reason.
+  // Logs a name once. `what` is the kind of thing: "field", "tool type". `route` is the path of the
+  // request. `why` is added to the line; empty: no reason is given.
   void note(std::string_view route, std::string_view what, std::string_view name,
             std::string_view why = {});
 
