@@ -6,9 +6,9 @@
 //   }));
 //
 // Threading: submit(), cancel() and the accessors are thread-safe. Events arrive on the engine's
-// own thread, in order, and the last one carries `finish`; the callback must not block and must not
-// call into the engine, other than submit() and cancel(). Lifetime: the destructor aborts what
-// still runs (each request gets its final event) and joins.
+//            own thread, in order, and the last one carries `finish`; the callback must not block
+//            and must not call into the engine, other than submit() and cancel(). Lifetime: the
+//            destructor aborts what still runs (each request gets its final event) and joins.
 #pragma once
 
 #include <filesystem>

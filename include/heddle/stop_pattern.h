@@ -3,7 +3,7 @@
 // automaton over bytes.
 //
 // Threading: immutable; thread-safe. Memory: 2 bytes for every pair of a state and a class of
-// bytes, at most 512 KiB.
+//            bytes, at most 512 KiB.
 #pragma once
 
 #include <array>

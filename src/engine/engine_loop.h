@@ -18,8 +18,8 @@
 // limit has passed.
 //
 // Threading:  the functions of Engine are thread-safe; an idle loop sleeps. Drive::kManual starts
-// no threads: everything is confined to the thread that calls step(), and time passes only as the
-// clock is moved.
+//             no threads: everything is confined to the thread that calls step(), and time passes
+//             only as the clock is moved.
 // Cost:       a decode step allocates no memory of its own once its vectors have grown.
 #pragma once
 

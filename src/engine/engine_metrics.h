@@ -3,9 +3,9 @@
 // tenants, the prefix cache and its pools. docs/metrics.md lists every name.
 //
 // Threading: on_refused() and to_text() may be called from any thread, the other functions only
-// from the engine thread. No lock is held during a step.
+//            from the engine thread. No lock is held during a step.
 // Cost:      some thirty atomic stores a step. After construction only the counters of new tenants
-// are allocated.
+//            are allocated.
 #pragma once
 
 #include <cstdint>

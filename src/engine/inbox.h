@@ -16,7 +16,7 @@
 //
 // Threading: thread-safe, but the functions listed under "The engine thread" are only for that one.
 // Invariants: the ids of unfinished requests are unique; sequence ids ascend in order of
-// submission, and the requests of one call have consecutive ones.
+//             submission, and the requests of one call have consecutive ones.
 #pragma once
 
 #include <cstdint>

@@ -3,7 +3,7 @@
 //
 // Threading: thread-safe.
 // Cost:      on_step() is one relaxed load while nothing is recorded. A recording allocates its
-// memory at the start, not per step.
+//            memory at the start, not per step.
 // Bounds:    a recording ends after kMaxRecordedSteps steps at the latest.
 #pragma once
 

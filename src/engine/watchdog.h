@@ -13,7 +13,8 @@
 // WatchdogThread calls a watchdog once a period, on a thread of its own.
 //
 // Threading: Watchdog and StepAllowance are thread-confined and get the time from their callers.
-// WatchdogThread is created and destroyed by one thread; its callbacks run on its own thread.
+//            WatchdogThread is created and destroyed by one thread; its callbacks run on its own
+//            thread.
 #pragma once
 
 #include <chrono>

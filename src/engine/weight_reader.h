@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // WeightReader: reads new weights on a thread of its own, so that requests run meanwhile.
 //
-// start() -> take(): nullopt while reading, ..., then the weights or an error -> start() ...
+//   start() -> take(): nullopt while reading, ..., then the weights or an error -> start() ...
 //
 // Threading: confined to the engine thread; the function passed to start() runs on the reader's
-// thread.
+//            thread.
 #pragma once
 
 #include <atomic>

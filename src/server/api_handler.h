@@ -4,7 +4,7 @@
 // itself and passes API calls to the workers.
 //
 // Threading: confined to the I/O thread, except serve(), replace_keys(), begin_drain() and
-// tear_down(), which the server's owner calls. For health() see ServerHealth.
+//            tear_down(), which the server's owner calls. For health() see ServerHealth.
 #pragma once
 
 #include <memory>

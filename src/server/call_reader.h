@@ -9,9 +9,9 @@
 // each.
 //
 // Threading: confined to the I/O thread. The server's owner creates and destroys it while that
-// thread does not run. The destructor joins the workers.
+//            thread does not run. The destructor joins the workers.
 // Bounds:    at most 4096 bodies wait, and 4096 calls wait for compilation, 256 of them from one
-// API key; further calls are answered 503 `queue_full`.
+//            API key; further calls are answered 503 `queue_full`.
 #pragma once
 
 #include <cstddef>

@@ -3,8 +3,9 @@
 // answers about them: properties of the model, its names, the server's configuration and its load.
 //
 // Threading: serve() and tear_down() are called by the server's owner: serve() before
-// ServerHealth::serve(), tear_down() after the I/O thread and the workers have ended. The answers
-// are made on the I/O thread; all other functions may also be called by workers.
+//            ServerHealth::serve(), tear_down() after the I/O thread and the workers have ended.
+//            The answers are made on the I/O thread; all other functions may also be called by
+//            workers.
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,7 @@
 // Operators' commands to the engine: empty the cache, pause, continue, abort.
 //
 // Threading: called on the I/O thread and never block it: the engine answers on its own thread, and
-// `post` moves the answer back to the I/O thread.
+//            `post` moves the answer back to the I/O thread.
 #pragma once
 
 #include <functional>

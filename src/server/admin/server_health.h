@@ -3,7 +3,7 @@
 // probes.
 //
 // Threading: set_load_progress(), serve(), announce_shutdown() and begin_drain() are called by the
-// server's owner, draining() by any thread, the other functions on the I/O thread.
+//            server's owner, draining() by any thread, the other functions on the I/O thread.
 #pragma once
 
 #include <atomic>

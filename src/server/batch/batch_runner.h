@@ -24,12 +24,12 @@
 // A cancellation is answered once its record is on disk. For every record that has not ended, a
 // server that starts (restore(), resume()) finds one of these cases:
 //
-// - The process ended before 2: there are no files. The batch starts.
-// - It ended before 7: the files have complete lines, and the last one may be torn. Lines are read
-// up to the first one that is incomplete, not of this batch or a duplicate (a power failure may
-// cause such lines, a killed process only the torn one); the file is cut off there. The requests of
-// the remaining lines are answered and counted, all others are sent again. If 4 was written, the
-// batch continues with 5. A file that 6 finished is unfinished again.
+//   - The process ended before 2: there are no files. The batch starts.
+//   - It ended before 7: the files have complete lines, and the last one may be torn. Lines are
+//     read up to the first one that is incomplete, not of this batch or a duplicate (a power
+//     failure may cause such lines, a killed process only the torn one); the file is cut off there.
+//     The requests of the remaining lines are answered and counted, all others are sent again. If 4
+//     was written, the batch continues with 5. A file that 6 finished is unfinished again.
 //
 // Therefore no request is lost and none has two lines. A request may be sent twice, if its answer
 // arrived but its line was not written. Lines are written when answers arrive and synced with the
@@ -48,8 +48,8 @@
 //
 // Threading: confined to the I/O thread, except restore(); workers read and write the files.
 // Bounds:    kMaxBatches are remembered; ended ones make space, the oldest of the key that has
-// most. kMaxUnfinished run or wait, and a holder may have only its share of them. A day after its
-// creation a batch ends with the answers that it has.
+//            most. kMaxUnfinished run or wait, and a holder may have only its share of them. A day
+//            after its creation a batch ends with the answers that it has.
 // Lifetime:  the host and the store outlive the runner.
 #pragma once
 

@@ -3,16 +3,16 @@
 // call), and its budget of reasoning tokens:
 //
 //   response_format     text, json_object, json_schema or structural_tag
-// json_schema, regex, ebnf, structural_tag
+//   json_schema, regex, ebnf, structural_tag
 //                       texts; a schema or tag may also be an object
 //   guided_json, guided_regex, guided_grammar, guided_choice
-// the same by vLLM's names; a choice is a list of texts
-// structured_outputs  the same in one object: json, regex, grammar, choice, structural_tag,
-// json_object
+//                       the same by vLLM's names; a choice is a list of texts
+//   structured_outputs  the same in one object: json, regex, grammar, choice, structural_tag,
+//                       json_object
 //   max_thinking_tokens, reasoning.max_tokens, custom_params.thinking_budget
-// most tokens of reasoning
-// tool_choice         required or named, and tools with `strict`: calls must match the schema of
-// their parameters
+//                       most tokens of reasoning
+//   tool_choice         required or named, and tools with `strict`: calls must match the schema of
+//                       their parameters
 //
 // Threading: free functions without state.
 #pragma once

@@ -3,13 +3,13 @@
 // the answer, features that this release does not support, and the fields for scheduling and cache
 // sharing (docs/scheduling.md, docs/hybrid-cache.md):
 //
-// priority         integer; if the body has none, the header x-priority
-// ttft_slo_ms      target for the time to the first token
-// deadline_ms      latest end, with an error after it; the header x-request-timeout-ms means the
-// same, and the shorter of the two applies
-// routing_key      text by which the policy `routing-key` groups requests
+//   priority         integer; if the body has none, the header x-priority
+//   ttft_slo_ms      target for the time to the first token
+//   deadline_ms      latest end, with an error after it; the header x-request-timeout-ms means the
+//                    same, and the shorter of the two applies
+//   routing_key      text by which the policy `routing-key` groups requests
 //   user             text; the tenant, unless --fair-key says otherwise
-// cache_salt, extra_key
+//   cache_salt, extra_key
 //                    texts; only requests with the same pair share cached tokens
 //
 // Threading: free functions without state.

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The prompt of a chat: messages and tools, rendered by the model's template and encoded as tokens.
 //
-// input_ids                    the prompt itself, instead of messages
-// messages                     see chat_messages.h
-// continue_final_message       the answer continues the last message, which is an assistant's
-// add_generation_prompt        false: the answer may begin with any role
-// reasoning_effort, reasoning  variables of the template: whether and how long to reason
-// chat_template_kwargs         other variables of the template; they override AnswerOptions'
+//   input_ids                    the prompt itself, instead of messages
+//   messages                     see chat_messages.h
+//   continue_final_message       the answer continues the last message, which is an assistant's
+//   add_generation_prompt        false: the answer may begin with any role
+//   reasoning_effort, reasoning  variables of the template: whether and how long to reason
+//   chat_template_kwargs         other variables of the template; they override AnswerOptions'
 //
 // Threading: free functions without state; they run on the workers.
 #pragma once

@@ -2,10 +2,10 @@
 // Text documents inside messages: `file` in chats, `input_file` in Responses, `document` and
 // `search_result` in Messages.
 //
-// file, input_file   file_data: base64, or a data URL; the type is that of the URL, else from the
-// filename
-// document           a source of the types text, base64 (of a text type) and content
-// search_result      title, source and blocks of text
+//   file, input_file   file_data: base64, or a data URL; the type is that of the URL, else from the
+//                      filename
+//   document           a source of the types text, base64 (of a text type) and content
+//   search_result      title, source and blocks of text
 //
 // A title, a context and a filename are written before the text. A document that is no text (a PDF,
 // a picture), or that the server would have to download (a URL), is refused by name. `file_id`

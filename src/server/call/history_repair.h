@@ -3,16 +3,16 @@
 // expect, so that nothing that a model, a tool or a client wrote earlier can end a conversation.
 // The readers stay strict: the user's new messages are not repaired.
 //
-// a text or content that is null or missing   ""
-// a text of another type                      its JSON as text
-// a content that is one part                  a list with this part
-// null in a list                              dropped
-// an id or a name that is no text             the digits if it is a number, else dropped
-// a call without a name                       a call of "unknown"
-// a call that is no object                    text of its message
-// a role that is no text                      derived from the other fields, else assistant after a
-// user or a tool, and user after others
-// a type that is no text                      derived from the other fields
+//   a text or content that is null or missing   ""
+//   a text of another type                      its JSON as text
+//   a content that is one part                  a list with this part
+//   null in a list                              dropped
+//   an id or a name that is no text             the digits if it is a number, else dropped
+//   a call without a name                       a call of "unknown"
+//   a call that is no object                    text of its message
+//   a role that is no text                      derived from the other fields, else assistant after
+//                                               a user or a tool, and user after others
+//   a type that is no text                      derived from the other fields
 //
 // A value of the wrong type is logged once for each name of a field.
 //

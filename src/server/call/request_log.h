@@ -3,35 +3,35 @@
 // output or to a file per day in a folder. Off unless the operator switches it on, because prompts
 // are private. Calls that are refused before they are parsed have no lines.
 //
-// level 0  id, path, model, tenant, numbers of prompts, answers and prompt tokens; at the end the
-// finish reasons, tokens, seconds and, for a failure, its status code
-// level 1  also the sampling parameters of each prompt
-// level 2  also the first 2048 characters of each prompt and each answer
-// level 3  also the complete prompts and answers
+//   level 0  id, path, model, tenant, numbers of prompts, answers and prompt tokens; at the end the
+//            finish reasons, tokens, seconds and, for a failure, its status code
+//   level 1  also the sampling parameters of each prompt
+//   level 2  also the first 2048 characters of each prompt and each answer
+//   level 3  also the complete prompts and answers
 //
 // Below level 3 a line contains at most 16 entries of any list: prompts, answers, stop texts. A
 // call with `no_logs` is logged at level 0. A lower level, or the end of logging, applies at once,
 // also to running calls; a higher level applies to calls that arrive later.
 //
 //   json  {"event":"received","time":"2023-11-14T22:13:20Z","id":"a","path":"/generate", ..}
-// text  2023-11-14T22:13:20Z received id="a" path="/generate" ..: the same names and values, each
-// value as JSON
+//   text  2023-11-14T22:13:20Z received id="a" path="/generate" ..: the same names and values, each
+//         value as JSON
 //
 // In both formats, control characters and those that change the direction of text are escaped as in
 // JSON (\u001b), so that no client can start a line of its own or control a terminal.
 //
 // Threading: thread-safe. Workers log the calls; the I/O thread copies texts of answers.
 // Cost:      off: one relaxed atomic load per call and a null check per event. On: a call formats
-// two lines on a worker and stores 100 bytes for each answer. Writing a line is one open(), write()
-// and close(), or one write() to standard output. From level 2 on a worker decodes up to 8192
-// tokens of each prompt, and 8 KiB of each answer's text are stored. At level 3 all of both is, in
-// addition to the answer itself.
+//            two lines on a worker and stores 100 bytes for each answer. Writing a line is one
+//            open(), write() and close(), or one write() to standard output. From level 2 on a
+//            worker decodes up to 8192 tokens of each prompt, and 8 KiB of each answer's text are
+//            stored. At level 3 all of both is, in addition to the answer itself.
 // Blocking:  a line waits for the disk. If the reader of standard output has stopped, a line waits
-// one second, and later lines not at all until one can be written. There is no end line if no
-// worker can accept it, or if it still waits for a worker when the server ends.
+//            one second, and later lines not at all until one can be written. There is no end line
+//            if no worker can accept it, or if it still waits for a worker when the server ends.
 // Errors:    a line that cannot be written causes one warning in the server's log; the next warning
-// follows only after a line could be written. Requests are not affected. A pipe without a reader is
-// such an error if the process ignores SIGPIPE.
+//            follows only after a line could be written. Requests are not affected. A pipe without
+//            a reader is such an error if the process ignores SIGPIPE.
 #pragma once
 
 #include <atomic>

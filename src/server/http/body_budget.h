@@ -4,7 +4,7 @@
 // bytes that have arrived count, so that a mere Content-Length reserves nothing.
 //
 // Threading: bodies grow on the I/O thread. A lease may end on the thread that releases the last
-// reference to its exchange.
+//            reference to its exchange.
 #pragma once
 
 #include <atomic>

@@ -2,8 +2,8 @@
 // ConnectionExchange: the Exchange of a request that arrived over a connection. It buffers the
 // handler's bytes until the connection has sent them.
 //
-// Threading: confined to the I/O thread, with the exceptions listed in Exchange.
-// Private to http_connection.cpp and its tests.
+// Threading: confined to the I/O thread, with the exceptions listed in Exchange. Private to
+//            http_connection.cpp and its tests.
 #pragma once
 
 #include <cstddef>

@@ -3,8 +3,7 @@
 // function is never called after stop(), after a later start() or after this object is destroyed,
 // even if Asio had already queued the call.
 //
-// Threading: confined to the I/O thread.
-// Private to the files that see Asio (src/server/README.md).
+// Threading: confined to the I/O thread. Private to the files that see Asio (src/server/README.md).
 #pragma once
 
 #include <chrono>

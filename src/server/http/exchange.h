@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Exchange: one HTTP request and its answer. An answer is sent in one of three ways:
 //
-// respond(): the whole answer at once;
-// open_body(), write() ..., finish(): a body that is produced while it is sent;
-// open_stream(), write() ..., finish(): a stream of events. The status line is held back until the
-// first write, so that an earlier error can still be an ordinary response.
+//   respond(): the whole answer at once;
+//   open_body(), write() ..., finish(): a body that is produced while it is sent;
+//   open_stream(), write() ..., finish(): a stream of events. The status line is held back until
+//   the first write, so that an earlier error can still be an ordinary response.
 //
 // Back-pressure: bytes that the client has not received yet are buffered. Once they exceed the
 // server's limit, backed_up() is true, and a caller with much to write should wait for on_drained.
@@ -13,7 +13,7 @@
 //
 // Threading: confined to the I/O thread, except gone() and, until release_body(), request().
 // Bounds:    the buffer is at most the limit and one write, as long as callers wait when
-// backed_up().
+//            backed_up().
 #pragma once
 
 #include <atomic>

@@ -6,8 +6,8 @@
 // side, before its answer is complete counts as gone, and its request is cancelled. An answer that
 // is already complete is still sent.
 //
-// Threading: confined to the I/O thread.
-// Private to http_server.cpp. The files that see Asio and Beast are listed in src/server/README.md.
+// Threading: confined to the I/O thread. Private to http_server.cpp. The files that see Asio and
+//            Beast are listed in src/server/README.md.
 #pragma once
 
 #include <memory>

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // One page of a list in the form of OpenAI's API. Query parameters:
 //
-// order  desc (the newest first; the default) or asc; only for lists that support it
-// limit  most entries of the page
-// after  the id of the entry just before the page
+//   order  desc (the newest first; the default) or asc; only for lists that support it
+//   limit  most entries of the page
+//   after  the id of the entry just before the page
 //
 // And in the form of Anthropic's API:
 //
-// limit      most entries of the page
-// after_id   the id of the entry just before the page
-// before_id  the id of the entry just after the page
+//   limit      most entries of the page
+//   after_id   the id of the entry just before the page
+//   before_id  the id of the entry just after the page
 //
 // Threading: free functions without state.
 #pragma once

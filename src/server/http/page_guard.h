@@ -4,12 +4,12 @@
 // visitor's machine that nobody else can reach. The guard refuses requests that such a page must
 // not make, unless both of these hold:
 //
-// The sender  has no Origin, and no Sec-Fetch-Site of another site; or its Origin is the server's
-// own, or is listed in --cors-allow-origins ("*" lists none).
-// The Host    is an IP address, localhost, this machine's name, the name in --host, or one of
-// --allowed-hosts. If the owner of a page lets its name resolve to the server's address (DNS
-// rebinding), the page has the server's own origin, but under that name. A unix socket, which no
-// page can reach, accepts any Host.
+//   The sender  has no Origin, and no Sec-Fetch-Site of another site; or its Origin is the server's
+//               own, or is listed in --cors-allow-origins ("*" lists none).
+//   The Host    is an IP address, localhost, this machine's name, the name in --host, or one of
+//               --allowed-hosts. If the owner of a page lets its name resolve to the server's
+//               address (DNS rebinding), the page has the server's own origin, but under that name.
+//               A unix socket, which no page can reach, accepts any Host.
 //
 // Browsers set these three headers themselves, and pages cannot change them. A client that is no
 // browser can send anything: the guard protects the browser's user and does not replace a key.

@@ -5,8 +5,7 @@
 //
 // Threading: confined to the I/O thread.
 // Bounds:    one head, one body of at most the size that the caller allows, and the bytes read
-//            ahead.
-// Private to the files that see Asio (src/server/README.md).
+//            ahead. Private to the files that see Asio (src/server/README.md).
 #pragma once
 
 #include <cstdint>

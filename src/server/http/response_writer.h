@@ -7,8 +7,8 @@
 // Otherwise the socket is closed.
 //
 // Threading: confined to the I/O thread.
-// Cost:      in one turn of the I/O thread at most kMaxWriteBytes are passed to the system.
-// Private to the files that see Asio (src/server/README.md).
+// Cost:      in one turn of the I/O thread at most kMaxWriteBytes are passed to the system. Private
+//            to the files that see Asio (src/server/README.md).
 #pragma once
 
 #include <cstddef>

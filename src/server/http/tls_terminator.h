@@ -11,8 +11,7 @@
 //
 // Threading: confined to the I/O thread.
 // Cost:      besides the cipher, one copy of every byte; per connection three files, two buffers of
-// 16 KiB and OpenSSL's own, about 50 KiB.
-// Private to http_server.cpp.
+//            16 KiB and OpenSSL's own, about 50 KiB. Private to http_server.cpp.
 #pragma once
 
 #include <cstdint>

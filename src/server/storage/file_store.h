@@ -18,19 +18,19 @@
 // it; when a file is deleted, the description is deleted first. A server that ends at any point
 // therefore leaves, besides complete files and complete records, only:
 //
-// .tmp files                    deleted at the next start
-// bytes without a description   an upload that was cut short, or a file that was being deleted:
-// deleted at the next start (remove_orphans()), unless an unfinished batch appends to them: then
-// they stay and count
-// a description without bytes   only if a power failure undid a removal: deleted
+//   .tmp files                    deleted at the next start
+//   bytes without a description   an upload that was cut short, or a file that was being deleted:
+//                                 deleted at the next start (remove_orphans()), unless an
+//                                 unfinished batch appends to them: then they stay and count
+//   a description without bytes   only if a power failure undid a removal: deleted
 //
 // Files with names of this scheme that cannot be read are named in the log, stay unchanged and
 // count as bytes. Files with other names are ignored.
 //
 // Threading: thread-safe. add(), FileWriter, read() and all functions that change records wait for
-// the disk: call them on workers.
+//            the disk: call them on workers.
 // Bounds:    kMaxFiles and `max_bytes`, and a share of each for the files of one holder. A file
-// beyond them is refused; no file is deleted to make space for another.
+//            beyond them is refused; no file is deleted to make space for another.
 #pragma once
 
 #include <cstddef>

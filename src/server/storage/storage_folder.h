@@ -4,15 +4,15 @@
 // them.
 //
 // - Only one process at a time uses a folder: `heddle.lock` in it is locked with flock() until the
-// process ends, however it ends.
+//   process ends, however it ends.
 // - Files are readable and writable by this user only (0600), and so are folders that are created
-// here (0700), whatever the umask is.
+//   here (0700), whatever the umask is.
 // - Symbolic links and anything else that is no regular file are ignored: they are neither listed
-// nor opened.
+//   nor opened.
 // - replace() writes a temporary file, syncs it and renames it: a reader sees the old text or the
-// new one. append() appends all of its bytes or, when the disk fails, none.
+//   new one. append() appends all of its bytes or, when the disk fails, none.
 // - A permanent folder is synced to the disk, so that replace() and sync() survive a power failure.
-// A temporary folder is deleted with its server and never synced.
+//   A temporary folder is deleted with its server and never synced.
 //
 // Threading: thread-safe; a StorageFile is thread-compatible. All functions may wait for the disk.
 #pragma once

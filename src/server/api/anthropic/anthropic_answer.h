@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The answer of /v1/messages: an answer's deltas as content blocks (thinking, text, tool_use), in
-// the events of a stream or as one message.
+// The answer of /v1/messages: an answer's deltas as content blocks (thinking, text, tool_use), sent
+// as the events of a stream or as one message.
 //
-// Threading: as ApiAdapter.
+// Threading: as for ApiAdapter.
 #pragma once
 
 #include <memory>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The answer of /generate: the text, the ids and the logprobs of each choice with their counters,
-// in the events of a stream or as one body.
+// The answer of /generate: text, ids, log probabilities and counters of each choice, sent as the
+// events of a stream or as one body.
 //
-// Threading: as ApiAdapter.
+// Threading: as for ApiAdapter.
 #pragma once
 
 #include <cstddef>
@@ -20,24 +20,26 @@ struct GenerateChoice {
   std::string id;
   size_t prompt_index = 0;
   bool logprobs = false;
-  std::optional<std::vector<TokenId>> logprob_tokens;  // Request::logprob_tokens, where asked for
+  // See Request::logprob_tokens; none: not requested.
+  std::optional<std::vector<TokenId>> logprob_tokens;
 
-  // The prompt's first token where its logprobs are shown from there on: it follows nothing and is
-  // shown without one.
+  // The prompt's first token if log probabilities are shown from there on. It follows no token and
+  // is shown without a log probability.
   std::optional<TokenId> first_token;
 };
 
 struct GenerateAnswerOptions {
   std::vector<GenerateChoice> choices;
   bool stream = false;
-  bool stream_increments = false;  // an event shows what is new, not everything so far
-  bool as_list = false;            // a batch, or several answers
+  bool stream_increments = false;  // an event shows only what is new, not everything so far
+  bool as_list = false;  // the body is a list: the call has a batch of prompts, or several answers
   bool text_in_logprobs = false;
-  bool as_predictions = false;  // inside {"predictions": ..}, where it is not streamed
+  bool as_predictions = false;  // the body is wrapped in {"predictions": ..}, if it is not streamed
   std::string weight_version = "default";
-  std::vector<std::vector<TokenId>> prompt_token_ids;  // per prompt, to be shown; empty: not
-  const TextCodec* codec = nullptr;                    // outlives the adapter
-  std::unique_ptr<SessionTurn> turn;                   // that this answers; null: none
+  // For each prompt, its ids to be shown; empty: not shown.
+  std::vector<std::vector<TokenId>> prompt_token_ids;
+  const TextCodec* codec = nullptr;   // outlives the adapter
+  std::unique_ptr<SessionTurn> turn;  // the turn of a session that this call answers; null: none
 };
 
 std::unique_ptr<ApiAdapter> make_generate_adapter(GenerateAnswerOptions options);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The routes /open_session and /close_session, and the field session_params of /generate.
 //
-// Threading: free functions without state of their own.
+// Threading: free functions without state.
 #pragma once
 
 #include <cstdint>
@@ -17,19 +17,19 @@
 
 namespace heddle::server {
 
-// {"capacity_of_str_len": N, "session_id": ID, "timeout": SECONDS}, the last two optional. Returns
-// the session's id. A token stands for at least a character, so a capacity in characters serves as
-// one in tokens. `holder` and `now` as in SessionStore.
+// POST /open_session with {"capacity_of_str_len": N, "session_id": ID, "timeout": SECONDS}, the
+// last two optional. Returns the session's id. A token has at least one character, so a capacity in
+// characters is also a limit in tokens. `holder` and `now`: see SessionStore.
 std::variant<nlohmann::ordered_json, ApiError> open_session(std::string_view body,
                                                             std::string holder, int64_t now,
                                                             SessionStore& store);
 
-// {"session_id": ID}. Error: 404 when `holder` has no such session.
+// POST /close_session with {"session_id": ID}. Error: 404 if `holder` has no such session.
 std::variant<nlohmann::ordered_json, ApiError> close_session(std::string_view body,
                                                              const std::string& holder,
                                                              SessionStore& store);
 
-// The object session_params of `fields`; none without it.
+// Reads the object session_params; none if `fields` has none.
 std::optional<SessionParams> read_session_params(FieldReader& fields);
 
 }  // namespace heddle::server

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// SessionStore keeps the tokens of conversations over /generate, so that clients send only what is
-// new: a request with session_params goes on from an earlier request of its session, whose prompt
-// and answer come before its own text. In memory alone: a restart closes all sessions.
+// SessionStore: stores the tokens of conversations over /generate, so that clients only send what
+// is new: a request with session_params continues an earlier request of its session, whose prompt
+// and answer are put before the new text. Only in memory: a restart closes all sessions.
 //
-// A session is a tree of turns, each named by its request's id; two turns may go on from one.
+// A session is a tree of turns, each named by its request's id; several turns may continue the same
+// one.
 //
-// Threading: thread-safe.
-// Every holder of a key has names of its own: two may each have a session "a".
+// Threading: thread-safe. Each holder of a key has its own session names: two may each have a
+//            session "a".
 //
-// Bounds:    kMaxSessions, and kMaxSessionBytes of tokens in one, of which more are refused;
-//            kMaxBytes in all; of all three a holder has its share at most. Beyond its share of
-//            bytes a holder's sessions that were unused for longest are closed, beyond kMaxBytes
-//            those of the holder that has the most; each session's own time limit.
-// Cost:      a copy of the tokens, and O(kMaxSessions) to look for sessions out of time.
+// Bounds:    kMaxSessions; kMaxSessionBytes of tokens per session, beyond which requests are
+//            refused; kMaxBytes in total. A holder may use its share of each. If a holder exceeds
+//            its share of bytes, its sessions that were unused longest are closed; beyond kMaxBytes
+//            those of the holder that uses most. Each session has its own time limit.
+// Cost:      a copy of the tokens, and O(kMaxSessions) to find sessions whose time limit has
+//            passed.
 #pragma once
 
 #include <cstddef>
@@ -36,18 +38,20 @@ class SessionTurn;
 
 // The field session_params of a request.
 struct SessionParams {
-  std::string id;                     // of the session
-  std::optional<std::string> rid;     // the turn to go on from; none: a first turn
-  std::optional<int64_t> offset;      // so many of its tokens; negative: without the last ones
-  bool drop_previous_output = false;  // go on from its prompt, without its answer
-  bool replace = false;               // forget what went on from it before; without rid: all turns
+  std::string id;                  // id of the session
+  std::optional<std::string> rid;  // id of the turn to continue; none: begin a first turn
+  // Number of that turn's tokens to keep; negative: all except the last ones.
+  std::optional<int64_t> offset;
+  bool drop_previous_output = false;  // continue that turn's prompt without its answer
+  // Forget turns that continued that turn before; without rid: forget all turns.
+  bool replace = false;
 };
 
 struct SessionOptions {
   std::string id;
-  std::string holder;           // name of the key that may use it; "" without one
-  int64_t capacity_tokens = 0;  // of a turn's prompt
-  int64_t timeout_seconds = 0;  // unused for so long it is closed
+  std::string holder;           // name of the key that may use the session; "" without one
+  int64_t capacity_tokens = 0;  // limit for the prompt of a turn
+  int64_t timeout_seconds = 0;  // the session is closed if it is unused for so long
 };
 
 class SessionStore : public std::enable_shared_from_this<SessionStore> {
@@ -59,22 +63,25 @@ class SessionStore : public std::enable_shared_from_this<SessionStore> {
   // `share`: ServerOptions::storage_share().
   explicit SessionStore(double share = 1) : share_(share) {}
 
-  // Error: 400 when the holder has a session with this id, 429 when the holder has too many, 503
-  // when all together have. `now` is in seconds since 1970, here and below.
+  // Opens a session. Error: 400 if the holder has a session with this id, 429 if the holder has too
+  // many sessions, 503 if all holders together have. `now` is in seconds since 1970 in all
+  // functions.
   std::optional<ApiError> open(SessionOptions options, int64_t now) HEDDLE_EXCLUDES(mutex_);
 
-  // False when `holder` has no such session. A turn being answered goes on, but is not kept.
+  // Closes a session. Returns false if `holder` has no such session. A turn that is being answered
+  // continues but is not stored.
   bool close(const std::string& id, const std::string& holder) HEDDLE_EXCLUDES(mutex_);
 
-  // Puts before `prompt` what the turn goes on from. Where that is something, the prompt's first
-  // token goes if it is `bos`. Error: 400, naming the field, when there is no such session or turn,
-  // when the turn is still being answered, and when the prompt is longer than the session allows.
+  // Puts the tokens of the turn that `params` continues before `prompt`. If there are any, the
+  // first token of `prompt` is dropped if it is `bos`. Error: 400, naming the field, if there is no
+  // such session or turn, the turn is still being answered, or the prompt is longer than the
+  // session allows.
   std::optional<ApiError> extend(const SessionParams& params, const std::string& holder,
                                  std::optional<TokenId> bos, int64_t now,
                                  std::vector<TokenId>& prompt) HEDDLE_EXCLUDES(mutex_);
 
-  // Begins the turn `rid`, whose prompt extend() has made. Error: as extend(), and 400 when the
-  // session has a turn with this id or keeps too many tokens.
+  // Begins the turn `rid` with the prompt that extend() has built. Error: as for extend(), and 400
+  // if the session already has a turn with this id or stores too many tokens.
   std::optional<ApiError> begin(const SessionParams& params, const std::string& holder,
                                 const std::string& rid, const std::vector<TokenId>& prompt,
                                 int64_t now, std::unique_ptr<SessionTurn>& turn)
@@ -87,7 +94,7 @@ class SessionStore : public std::enable_shared_from_this<SessionStore> {
 
   struct Turn {
     int64_t serial = 0;
-    std::string parent;  // "": none
+    std::string parent;  // id of the turn that this one continues; "": none
     std::vector<TokenId> prompt;
     std::vector<TokenId> output;
     bool ended = false;
@@ -102,7 +109,7 @@ class SessionStore : public std::enable_shared_from_this<SessionStore> {
     std::map<std::string, Turn> turns;
   };
 
-  // By holders and their names.
+  // A session's holder and id.
   using Key = std::pair<std::string, std::string>;
   using Sessions = std::map<Key, Session>;
 
@@ -132,13 +139,13 @@ class SessionStore : public std::enable_shared_from_this<SessionStore> {
   int64_t next_serial_ HEDDLE_GUARDED_BY(mutex_) = 0;
 };
 
-// A turn that is being answered. It is kept when its last event has come, and forgotten when it is
-// destroyed before: its client left, or it failed.
+// A turn that is being answered. It is stored once its last event has arrived, and forgotten if it
+// is destroyed before, because its client disconnected or it failed.
 //
 // Threading: thread-confined.
 class SessionTurn {
  public:
-  // `session`: the holder and the id of its session.
+  // `session`: holder and id of the session.
   SessionTurn(std::shared_ptr<SessionStore> store, std::pair<std::string, std::string> session,
               std::string rid, int64_t serial);
   ~SessionTurn();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// POST /tokenize and /detokenize: text to ids and back, as a request would see them.
+// POST /tokenize and /detokenize: text to ids and back, as a request would be encoded.
 //
-// Threading: thread-safe: they run on the workers.
-// Memory:    of a body of b bytes, the texts in it (2 b at most) and their ids (4 bytes each) at
-//            once; the answer is written in pieces.
+// Threading: thread-safe: the functions run on the workers.
+// Memory:    for a body of b bytes, its texts (2 b at most) and their ids (4 bytes each) at once;
+//            the answer is written in pieces.
 #pragma once
 
 #include <string_view>
@@ -12,7 +12,7 @@
 
 namespace heddle::server {
 
-// Of one call, over all its prompts: more than the body's limit gives of ordinary text.
+// Most tokens of one call over all its prompts: more than ordinary text of the largest body has.
 inline constexpr size_t kMaxTokenizedTokens = size_t{16} << 20;
 
 AnswerResult answer_tokenize(const CallContext& context, std::string_view body);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The answer of /v1/chat/completions: the events of a call as reasoning, content and tool calls, in
-// chunks of a stream or as one body. The other chat APIs take the same options (delta_adapter.h).
+// The answer of /v1/chat/completions: reasoning, content and tool calls, sent as the chunks of a
+// stream or as one body. The other chat APIs use the same options (delta_adapter.h).
 //
-// Threading: as ApiAdapter.
+// Threading: as for ApiAdapter.
 #pragma once
 
 #include <functional>
@@ -19,11 +19,12 @@
 namespace heddle::server {
 
 struct ChatAnswerOptions : OpenAiAnswerOptions {
-  std::string system_fingerprint;                        // empty: not shown
-  std::optional<std::vector<TokenId>> prompt_token_ids;  // to be shown
+  std::string system_fingerprint;  // empty: not shown
+  // The prompt's ids, if the answer shows them.
+  std::optional<std::vector<TokenId>> prompt_token_ids;
   ReasoningField reasoning_field = ReasoningField::kReasoningContent;
-  AnswerStreamOptions stream;                       // of every choice, which get ids of their own
-  std::set<std::string, std::less<>> custom_tools;  // ToolFields::custom
+  AnswerStreamOptions stream;  // options of every choice, except the ids of its calls
+  std::set<std::string, std::less<>> custom_tools;  // names of custom tools; see ToolFields::custom
 };
 
 std::unique_ptr<ApiAdapter> make_chat_adapter(ChatAnswerOptions options);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // POST /v1/chat/completions.
 //
-// Tools are rendered into the prompt by the model's template. The answer is sent as
-// reasoning, content and tool calls, by the formats that the model writes them in.
+// The model's template renders tools into the prompt. The answer is split into reasoning, content
+// and tool calls by the formats in which the model writes them.
 //
 // Threading: prepare_chat() is thread-safe: it runs on the workers.
 #pragma once
@@ -21,8 +21,8 @@ namespace heddle::server {
 
 using MakeChatAdapter = std::function<std::unique_ptr<ApiAdapter>(ChatAnswerOptions)>;
 
-// A call of any chat API, brought into the form of this one but for the names of `spelling`;
-// `make_adapter` writes its answer.
+// Prepares a call of any chat API that has been converted to the form of this one, except the field
+// names of `spelling`. `make_adapter` makes the adapter that writes its answer.
 PrepareResult prepare_chat_call(const CallContext& context, const nlohmann::ordered_json& body,
                                 const MakeChatAdapter& make_adapter,
                                 SamplingSpelling spelling = SamplingSpelling::kOpenAi);

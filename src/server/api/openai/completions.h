@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// POST /v1/completions: text in, text out, for one prompt or a list of them.
+// POST /v1/completions: continues one prompt or a list of prompts.
 //
 // Threading: prepare_completions() is thread-safe: it runs on the workers.
 #pragma once
@@ -16,10 +16,13 @@ namespace heddle::server {
 
 struct CompletionAnswerOptions : OpenAiAnswerOptions {
   size_t choices_per_prompt = 1;
-  size_t shown_per_prompt = 0;      // of these the best by mean logprob; 0: all, as they were drawn
-  std::vector<std::string> echoes;  // text before each prompt's answers; empty: no echo
-  std::vector<TokenId> first_tokens;  // of each prompt whose logprobs are echoed; empty: none are
-  std::vector<std::vector<TokenId>> prompt_token_ids;  // to be shown; empty: not
+  size_t shown_per_prompt = 0;  // only the best of each prompt's answers by mean log probability;
+                                // 0: all, in the order of their choices
+  std::vector<std::string> echoes;    // text before the answers to each prompt; empty: no echo
+  std::vector<TokenId> first_tokens;  // first token of each prompt whose log probabilities are
+                                      // echoed; empty: none are
+  // For each prompt, its ids to be shown; empty: not shown.
+  std::vector<std::vector<TokenId>> prompt_token_ids;
 };
 
 std::unique_ptr<ApiAdapter> make_completion_adapter(CompletionAnswerOptions options);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// DeltaAdapter: the base of the adapters of the other chat APIs: one answer to one prompt, sent as
-// deltas (parsers/answer_delta.h). An API's adapter translates these into its own events. An answer
-// that is sent as a whole is kept as parts, in the order in which a stream would have sent them.
+// DeltaAdapter: base of the adapters of the other chat APIs: one answer to one prompt, sent as
+// deltas (parsers/answer_delta.h), which an API's adapter converts to its own events. An answer
+// that is sent as a whole is collected as parts, in the order in which a stream would send them.
 //
 // Threading: thread-confined.
 #pragma once
@@ -19,14 +19,14 @@
 
 namespace heddle::server {
 
-// A part of an answer. Two texts of one kind that follow each other are one part.
+// A part of an answer. Consecutive texts of the same kind form one part.
 struct AnswerPart {
   enum class Kind : uint8_t { kReasoning, kContent, kCall };
 
   Kind kind = Kind::kContent;
-  std::string text = {};  // of reasoning and content
+  std::string text = {};  // text, if the part is reasoning or content
   parsers::ToolCall call = {};
-  size_t logprobs_end = 0;  // DeltaAdapter::content_logprobs(): the end of this content's tokens
+  size_t logprobs_end = 0;  // end of this content's tokens in DeltaAdapter::content_logprobs()
 };
 
 class DeltaAdapter : public ApiAdapter {
@@ -36,32 +36,34 @@ class DeltaAdapter : public ApiAdapter {
   void event(size_t choice, const RequestEvent& event, std::string& out) final;
   void end(std::string& out) final;
 
-  // event() calls it with every delta of the text; tests call it with recorded ones.
+  // Processes one delta. event() calls it for every delta of the text; tests call it with recorded
+  // ones.
   void add(parsers::AnswerDelta delta, std::string& out);
 
  protected:
-  // Of a stream, in this order: begin() with the first event, deliver() for every delta, finish().
+  // For streams, called in this order: begin() with the first event, deliver() for every delta,
+  // finish().
   virtual void begin(std::string& out) = 0;
   virtual void deliver(const parsers::AnswerDelta& delta, std::string& out) = 0;
   virtual void finish(std::string& out) = 0;
 
   [[nodiscard]] const ChatAnswerOptions& options() const { return options_; }
 
-  // Of an answer that is not streamed. A call that was cut stays a call, as in a stream; one that
-  // is malformed is the text that it was.
+  // The parts of an answer that is not streamed. A call that was cut off stays a call, as in a
+  // stream; a malformed one becomes its text.
   [[nodiscard]] const std::vector<AnswerPart>& parts() const { return parts_; }
 
-  // Whether a call was complete.
+  // Whether the answer has a complete call.
   [[nodiscard]] bool called() const { return called_; }
 
-  // Where logprobs were asked for: those of the tokens that made up the content so far.
+  // If requested, the log probabilities of the tokens that the content so far consists of.
   [[nodiscard]] const LogprobLog& content_logprobs() const { return content_logprobs_; }
 
   [[nodiscard]] const ChoiceCounts& counts() const { return log_.counts; }
 
   [[nodiscard]] double first_token_seconds() const { return first_token_seconds_; }
 
-  // Of an answer that is complete.
+  // How a complete answer ended.
   [[nodiscard]] Finish finished() const { return log_.finish.value_or(Finish{}); }
 
  private:
@@ -70,7 +72,8 @@ class DeltaAdapter : public ApiAdapter {
 
   const ChatAnswerOptions options_;
   AnswerStream stream_;
-  ChoiceLog log_;  // without its text; logprobs are of tokens that no delta has shown yet
+  ChoiceLog log_;  // counters, and log probabilities of tokens that no delta has shown yet; its
+                   // text is not used
   LogprobLog content_logprobs_;
   std::vector<AnswerPart> parts_;
   bool called_ = false;

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// BackgroundResponses: the answers to POST /v1/responses with `background`, whose clients have
-// theirs ("queued") before the model's: they fetch what it has come to, whole or as a stream, or
-// cancel it, by its id. Also answers what of the ResponseStore's is asked for by id: those of the
-// foreground are kept there too.
+// BackgroundResponses: answers POST /v1/responses with `background`. Their clients get the answer
+// "queued" at once. Later, by its id, they fetch the response, whole or as a stream, or cancel it.
+// Also serves the routes by id for stored responses of the foreground.
 //
-// Threading: confined to the I/O thread; the events of a stream are written on workers.
-// Bounds:    kMaxRecordedBytes of events of each response that runs.
-// Cost:      O(1) and copies of a body.
+// Threading: confined to the I/O thread; workers write the events of a stream.
+// Bounds:    kMaxRecordedBytes of events per running response.
+// Cost:      O(1), and copies of a body.
 #pragma once
 
 #include <cstddef>
@@ -26,40 +25,41 @@
 
 namespace heddle::server {
 
-// The events of longer responses are not kept while these run: whoever asks for them waits for the
-// end.
+// Limit for the recorded events of a running response. Beyond it none are kept, and clients that
+// ask for the events get them at the end.
 inline constexpr size_t kMaxRecordedBytes = size_t{16} << 20;
 
 class BackgroundResponses {
  public:
-  // `host` outlives this. `forget` is called with a request that no longer counts for its key
-  // (RequestGate).
+  // `host` outlives this object. `forget` is called with a request that no longer counts for its
+  // key (RequestGate).
   BackgroundResponses(GenerationHost& host, std::shared_ptr<ResponseStore> responses,
                       std::function<void(const HttpRequest&)> forget);
 
-  // Starts a call that has a BackgroundAnswer and answers its client, who reads the events of one
-  // that is streamed as others do who ask for them later. A call refused before it runs is the
-  // client's answer; a later failure is in the kept response.
+  // Starts a call that has a BackgroundAnswer and answers its client. If the call is streamed, its
+  // client reads the events like clients that ask for them later. If the call is refused before it
+  // runs, the client gets the error; a later failure is in the stored response.
   void start(const std::shared_ptr<Exchange>& exchange, PreparedCall call,
              const EarlyAborts::Call& arrived);
 
-  // GET and DELETE /v1/responses/ID, POST /v1/responses/ID/cancel. 404 for other methods and ids.
-  // GET with `stream=true` is a stream of the response's events after number `starting_after`. Of
-  // one that runs and was asked for as a stream they come as they are made, of another at its end.
+  // GET and DELETE /v1/responses/ID, POST /v1/responses/ID/cancel; 404 for other methods and ids.
+  // GET with `stream=true` streams the response's events after number `starting_after`: as they are
+  // made, if the response runs and was requested as a stream, else at its end.
   void answer(const std::shared_ptr<Exchange>& exchange);
 
  private:
-  // A client that streams a response that runs.
+  // A client that streams the events of a running response.
   struct Reader {
     std::shared_ptr<Exchange> exchange;
     int64_t starting_after = -1;
-    bool is_live = false;  // has the events so far; others get them at the end
+    // True: it has received the events so far; false: it gets them at the end.
+    bool is_live = false;
   };
 
-  // The events of a response that runs.
+  // The recorded events of a running response.
   struct Recording {
-    bool is_live = false;    // `events` has all of them so far
-    bool has_begun = false;  // there were some
+    bool is_live = false;    // `events` contains all events so far
+    bool has_begun = false;  // there have been events
     std::string events;
     std::vector<Reader> readers;
   };
@@ -81,7 +81,7 @@ class BackgroundResponses {
   GenerationHost& host_;
   const std::shared_ptr<ResponseStore> responses_;
   const std::function<void(const HttpRequest&)> forget_;
-  std::map<std::string, Recording> running_;  // by holder and id
+  std::map<std::string, Recording> running_;  // keyed by holder and id
 };
 
 }  // namespace heddle::server

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// ResponseStore keeps answers of /v1/responses, so that clients can fetch them and go on from them
-// (previous_response_id). In memory alone: a restart forgets them. Every holder of keys has ids of
-// its own.
+// ResponseStore: stores answers of /v1/responses, so that clients can fetch and continue them
+// (previous_response_id). Only in memory: a restart forgets them. Each holder of keys has its own
+// ids.
 //
 // Threading: thread-safe.
-// Bounds:    kMaxResponses and kMaxBytes, of which one holder fills its share at most; an hour from
-//            a response's end. Where a new response does not fit, its holder's oldest ones that
-//            have ended make room; where all holders together have too much, those of the holder
-//            that has the most. One that runs is never dropped: where too many run, a new one is
-//            refused. The newest one is kept beyond the bounds where only running ones are left.
-// Cost:      O(1) and a copy of what is found; O(responses) where one has to make room.
+// Bounds:    kMaxResponses and kMaxBytes, of which one holder may use its share, and an hour after
+//            a response's end. If a new response does not fit, the oldest ended ones of its holder
+//            are dropped; if all holders together exceed the bounds, those of the holder that uses
+//            most. Running responses are never dropped: if too many run, a new one is refused. The
+//            newest response is stored beyond the bounds if only running ones are left.
+// Cost:      O(1) and a copy of the response found; O(responses) if one must be dropped.
 #pragma once
 
 #include <cstddef>
@@ -33,24 +33,27 @@
 
 namespace heddle::server {
 
-// The 404 for an id that ResponseStore::find() does not know; `param` is the field that has it.
+// The 404 error for an id that ResponseStore::find() does not find; `param` is the field with the
+// id.
 [[nodiscard]] ApiError response_not_found(std::string_view id, std::string_view param);
 
-// The id of an item that a response wrote: "msg_HEX_0" of "resp_HEX". `kind`: "msg".
+// The id of an item that a response wrote: "msg_HEX_0" for "resp_HEX". `kind`: "msg".
 [[nodiscard]] std::string output_item_id(std::string_view kind, std::string_view response_id,
                                          size_t index);
 
 class ResponseStore {
  public:
   static constexpr size_t kMaxResponses = 1000;
-  static constexpr size_t kMaxBytes = size_t{256} << 20;  // of bodies and inputs, as JSON
+  // Limit for all bodies and inputs, as JSON.
+  static constexpr size_t kMaxBytes = size_t{256} << 20;
   static constexpr int64_t kMaxAgeSeconds = 3600;
 
   // `unix_time`: seconds since 1970; thread-safe. `share`: ServerOptions::storage_share().
   explicit ResponseStore(std::function<int64_t()> unix_time, double share = 1)
       : unix_time_(std::move(unix_time)), share_(share) {}
 
-  // An id of a response that is not kept yet: no other one of its holder gets it while this lives.
+  // Reserves the id of a response that is not stored yet: no other response of its holder gets the
+  // id while this object exists.
   class Claim {
    public:
     Claim(std::shared_ptr<ResponseStore> store, std::string key)
@@ -66,32 +69,32 @@ class ResponseStore {
     const std::string key_;
   };
 
-  // Null where another response of the holder has the id: it is claimed, or it is kept.
+  // Reserves an id. Null if another response of the holder has reserved it or is stored under it.
   [[nodiscard]] static std::unique_ptr<const Claim> claim(
       const std::shared_ptr<ResponseStore>& store, const std::string& id,
       const std::string& holder);
 
-  // Ignored where there is a response of that id already.
+  // Stores an ended response. Ignored if a response with this id is stored already.
   void put(const std::string& id, StoredResponse response) HEDDLE_EXCLUDES(mutex_);
 
-  // Keeps a response that runs, until replace(). Error: 429, when as many run as fit; the response
-  // is not kept then.
+  // Stores a running response, until replace(). Error: 429, and nothing is stored, if as many
+  // responses run as fit.
   [[nodiscard]] std::optional<ApiError> put_running(const std::string& id, StoredResponse response)
       HEDDLE_EXCLUDES(mutex_);
 
-  // As put(), but takes the place of a response that runs. One that is larger than its holder's
-  // share is kept as a failure that says so.
+  // Replaces a running response by its final version. One that is larger than its holder's share is
+  // stored as a failure that says so.
   void replace(const std::string& id, StoredResponse response) HEDDLE_EXCLUDES(mutex_);
 
-  // Forgets a response, one that runs, too. False where find() finds none.
+  // Deletes a response, even a running one. Returns false if find() finds none.
   bool erase(const std::string& id, const std::string& holder) HEDDLE_EXCLUDES(mutex_);
 
-  // Null when there is none, when it ended more than an hour ago, and for other holders.
+  // Null if there is no such response, if it ended more than an hour ago, or for other holders.
   [[nodiscard]] std::shared_ptr<const StoredResponse> find(const std::string& id,
                                                            const std::string& holder) const
       HEDDLE_EXCLUDES(mutex_);
 
-  // The item of this id that a kept response of the holder wrote; null when there is none.
+  // The item with this id in a stored response of the holder; null if there is none.
   [[nodiscard]] std::shared_ptr<const nlohmann::ordered_json> find_item(
       const std::string& id, const std::string& holder) const HEDDLE_EXCLUDES(mutex_);
 
@@ -100,8 +103,8 @@ class ResponseStore {
  private:
   struct Entry {
     std::shared_ptr<const StoredResponse> response;
-    std::list<std::string>::iterator place;  // in order_
-    int64_t put_at = 0;                      // one that does not run has ended then
+    std::list<std::string>::iterator place;  // position of its key in order_
+    int64_t put_at = 0;  // when it was stored; for an ended response, when it ended
   };
 
   using Entries = std::unordered_map<std::string, Entry>;
@@ -113,7 +116,7 @@ class ResponseStore {
     void add(size_t bytes);
     void remove(size_t bytes);
 
-    // By the larger of two: its part of kMaxResponses, its part of kMaxBytes.
+    // The larger of two fractions: that of kMaxResponses and that of kMaxBytes.
     [[nodiscard]] double part() const;
     [[nodiscard]] bool exceeds(double share) const;
   };
@@ -136,11 +139,12 @@ class ResponseStore {
   const std::function<int64_t()> unix_time_;
   const double share_;
   mutable Mutex mutex_;
-  Entries entries_ HEDDLE_GUARDED_BY(mutex_);  // by ids and holders
+  Entries entries_ HEDDLE_GUARDED_BY(mutex_);  // keyed by id and holder
   std::unordered_set<std::string> claimed_ HEDDLE_GUARDED_BY(mutex_);
-  std::list<std::string> order_ HEDDLE_GUARDED_BY(mutex_);  // the oldest first
+  std::list<std::string> order_ HEDDLE_GUARDED_BY(mutex_);  // keys of the entries, the oldest first
   Fills total_ HEDDLE_GUARDED_BY(mutex_);
-  std::map<std::string, Fills> by_holder_ HEDDLE_GUARDED_BY(mutex_);  // of those that have some
+  // Only holders that have responses.
+  std::map<std::string, Fills> by_holder_ HEDDLE_GUARDED_BY(mutex_);
 };
 
 }  // namespace heddle::server

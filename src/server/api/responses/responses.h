@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // POST /v1/responses: OpenAI's Responses API, as an adapter over chat completions. Its input items
-// become the messages of a chat, after those of `previous_response_id`; `instructions` lead them
-// and are not carried over. With `background` the client gets an answer at once, and asks for the
-// response by its id.
+// become the messages of a chat, after those of `previous_response_id`. `instructions` precede them
+// and are not stored for later responses. With `background` the client gets an answer at once and
+// fetches the response later by its id.
 //
 // Threading: prepare_responses() is thread-safe: it runs on the workers.
 #pragma once
@@ -15,17 +15,17 @@
 
 namespace heddle::server {
 
-// The largest JSON of what a response repeats of its request.
+// Limit for the JSON of the request's fields that the response repeats.
 inline constexpr size_t kMaxRepeatedBytes = size_t{4} << 20;
 
-// Tokens of a response that shows logprobs, and their alternatives, together: some 600 MiB while it
-// is written.
+// Limit for the tokens of a response with log probabilities, counting their alternatives; some 600
+// MiB of memory while it is written.
 inline constexpr int64_t kMaxResponseLogprobs = int64_t{1} << 21;
 
-// Error: also request_too_large, where the response would repeat more than kMaxRepeatedBytes.
+// Error: also request_too_large, if the response would repeat more than kMaxRepeatedBytes.
 PrepareResult prepare_responses(const CallContext& context, std::string_view body);
 
-// POST /v1/responses/input_tokens: the tokens of the prompt that such a request would have.
+// POST /v1/responses/input_tokens: counts the tokens of the prompt that such a request would have.
 AnswerResult answer_response_tokens(const CallContext& context, std::string_view body);
 
 }  // namespace heddle::server

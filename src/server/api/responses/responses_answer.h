@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The answer of /v1/responses: an answer's deltas as output items, in the events of a stream or as
-// one response, which is then kept for those who ask for it by its id (response_store.h).
+// The answer of /v1/responses: an answer's deltas as output items, sent as the events of a stream
+// or as one response, which is then stored for requests by its id (response_store.h).
 //
-// Threading: as ApiAdapter; the functions have no state.
+// Threading: as for ApiAdapter; the functions have no state.
 #pragma once
 
 #include <cstddef>
@@ -20,34 +20,36 @@
 
 namespace heddle::server {
 
-// The form of an answer of this API, beside what every chat has.
+// Properties of an answer of this API, besides those of every chat.
 struct ResponsesAnswer {
   nlohmann::ordered_json request;  // fields of the request that the answer repeats
-  ResponseTools tools = {};        // what calls are shown as
-  std::shared_ptr<ResponseStore> keep_in = nullptr;  // null: the client wants it forgotten
-  std::unique_ptr<const ResponseStore::Claim> claim = nullptr;    // of the id; null: it is not kept
-  std::shared_ptr<const nlohmann::ordered_json> input = nullptr;  // StoredResponse; likewise
+  ResponseTools tools = {};        // the request's tools, by which calls are shown
+  // Null: the client does not want the response stored.
+  std::shared_ptr<ResponseStore> keep_in = nullptr;
+  // Reservation of the id; null: the response is not stored.
+  std::unique_ptr<const ResponseStore::Claim> claim = nullptr;
+  // See StoredResponse::input; null: the response is not stored.
+  std::shared_ptr<const nlohmann::ordered_json> input = nullptr;
   size_t input_bytes = 0;
   std::string holder = {};
-  bool is_background = false;  // what is kept takes the place of a response that runs
+  bool is_background = false;  // the stored response replaces a running one
 };
 
 std::unique_ptr<ApiAdapter> make_responses_adapter(ChatAnswerOptions options,
                                                    ResponsesAnswer answer);
 
-// The JSON of a response that has no output yet and runs.
+// The JSON of a running response without output.
 [[nodiscard]] std::string running_response(const ChatAnswerOptions& options,
                                            const ResponsesAnswer& answer);
 
-// The JSON of a response in another state: `status` and `error` take the place of those in `body`.
-// Cost: a copy of the text; none of it is parsed.
+// The JSON of a response in another state: `status` and `error` replace those in `body`. Cost: a
+// copy of the text, which is not parsed.
 [[nodiscard]] std::string with_state(std::string_view body, std::string_view status,
                                      const nlohmann::ordered_json& error = nullptr);
 
-// The stream of a kept response, from the event after number `starting_after` on (-1: all of them).
-// A response that was streamed has the events that it had then; one that was not has one delta for
-// each text. Of a response that still runs the events so far, which are the first two.
-// Cost: the body is parsed.
+// The stream of a stored response, beginning after event number `starting_after` (-1: all events).
+// A response that was streamed has the same events as then; one that was not has one delta for each
+// text. A response that still runs has its first two events. Cost: the body is parsed.
 [[nodiscard]] std::string response_events(const StoredResponse& response, int64_t starting_after);
 
 }  // namespace heddle::server

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // The field `input` of /v1/responses: a text, or items that become the messages of a chat.
 //
-//   message               a message; its parts stay apart, and documents that are text are text
-//   function_call         tool_calls of an assistant's message, those of a turn in one
+//   message               a message; its parts stay separate, and text documents become text
+//   function_call         tool_calls of an assistant's message, all calls of a turn in one message
 //   function_call_output  a message of the role tool
-//   reasoning             reasoning_content of the assistant's next message: the text, else the
+//   reasoning             reasoning_content of the assistant's next message: the text, or else the
 //                         summary
-//   another *_call        with a `call_id` a call of the tool with that name; else OpenAI's servers
-//   program               ran it: a line in the assistant's message before the next item
+//   another *_call,
+//   program               with a `call_id`, a call of the tool with that name; without one,
+//                         OpenAI's servers ran it: a line in the assistant's message before the
+//                         next item
 //   another *_output      a message of the role tool
 //   agent_message         a user's message
 //   additional_tools      a developer's message with the tools as JSON
 //   mcp_list_tools, mcp_approval_*, compaction, compaction_trigger, context_compaction,
-//   ghost_snapshot        passed over
-//   item_reference        the item of that id that a kept response wrote
+//   ghost_snapshot        ignored
+//   item_reference        the item with that id in a stored response
 //   others                a line in the assistant's message before the next item, and logged once
 //
 // Threading: free functions without state; they run on the workers.
@@ -31,19 +33,20 @@
 
 namespace heddle::server {
 
-// Appends to `items`, the input of a response, those of its answer: an input that goes on from it.
+// Appends the items of a response's answer to `items`, its input: the input of a response that
+// continues it.
 void append_output_items(const nlohmann::ordered_json& output, nlohmann::ordered_json& items);
 
-// Where the items are that a request may refer to.
+// The stored responses whose items a request may reference.
 struct KnownItems {
-  const ResponseStore* store = nullptr;  // null: there are none
-  std::string holder;                    // StoredResponse
+  const ResponseStore* store = nullptr;  // null: no responses are stored
+  std::string holder;                    // see StoredResponse::holder
 };
 
-// Appends the items of the field to the list `items`, which has those that came before, with a type
-// and an id each, and the messages of all of them to the empty list `messages`. An item is referred
-// to once: all together are no more than the store has. Error: also for an empty list of items
-// where none came before.
+// Reads the field. Appends its items, each with a type and an id, to the list `items`, which
+// contains the items of earlier responses. Appends the messages of all items to the empty list
+// `messages`. Each item may be referenced once, so that all together are no larger than the store.
+// Error: also for an empty list of items if there were none before.
 std::optional<ApiError> read_responses_input(FieldReader& fields, const CallContext& context,
                                              const KnownItems& known, nlohmann::ordered_json& items,
                                              nlohmann::ordered_json& messages);

@@ -45,11 +45,11 @@ class EchoSource final : public BodySource {
 // Answers requests. A path of the API passes the server's own gate and is answered at once, and so
 // is any unknown path. These paths are answered in other ways:
 //
-// /later    the echo, a few turns of the loop later
+//   /later    the echo, a few turns of the loop later
 //   /events   a stream of events             /lines    one of lines
 //   /broken   one that breaks off            /pieces   a body that is made while it is sent
 //   /nothing  204                            /refused  403, decided from the head
-// /dropped  the echo, with the request's body dropped
+//   /dropped  the echo, with the request's body dropped
 class EchoHandler final : public HttpHandler {
  public:
   struct Entry {
