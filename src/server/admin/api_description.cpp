@@ -87,7 +87,7 @@ constexpr std::pair<std::string_view, std::string_view> kSummaries[] = {
     {"/", "What the server is"},
 };
 
-// In small letters, without HEAD.
+// The methods in `rest`, in lower case, without HEAD.
 std::vector<std::string> methods_of(std::string_view rest) {
   std::vector<std::string> methods;
   while (!rest.empty()) {
@@ -113,8 +113,8 @@ Json error_schema() {
                 {"code", text_or_null}}}}}}}};
 }
 
-// The body that an endpoint reads: the fields of all `tables`. Of fields with one name the first
-// counts.
+// The body that an endpoint reads: the fields of all `tables`. If several have the same name, the
+// first one is described.
 struct DescribedBody {
   Endpoint endpoint;
   std::string_view name;
@@ -187,7 +187,7 @@ const std::vector<DescribedBody>& described_bodies() {
   return bodies;
 }
 
-// Of the endpoint; null for one that reads no body of its own.
+// The body of an endpoint; null if it reads none of its own.
 const DescribedBody* find_body(Endpoint endpoint) {
   const auto found = std::ranges::find(described_bodies(), endpoint, &DescribedBody::endpoint);
   return found == described_bodies().end() ? nullptr : &*found;
@@ -209,13 +209,13 @@ Json list_of(Json items) { return {{"type", "array"}, {"items", std::move(items)
 
 Json any_of(std::initializer_list<Json> schemas) { return {{"anyOf", Json::array_t(schemas)}}; }
 
-// Of a value of this type, as JSON Schema.
+// The JSON Schema for a value of this type.
 Json type_schema(FieldType type) {
   const Json boolean = {{"type", "boolean"}};
   const Json integer = {{"type", "integer"}};
   const Json number = {{"type", "number"}};
   const Json string = {{"type", "string"}};
-  // Generated clients read an object without properties as an empty one.
+  // Without this, generated clients read an object without properties as an empty one.
   const Json object = {{"type", "object"}, {"additionalProperties", true}};
   switch (type) {
     case FieldType::kBoolean:
@@ -254,7 +254,7 @@ Json type_schema(FieldType type) {
   return Json::object();
 }
 
-// A bound as an integer where it is one.
+// A bound of a range, as an integer if it is one.
 Json bound(double value) {
   const auto whole = static_cast<int64_t>(value);
   return static_cast<double>(whole) == value ? Json(whole) : Json(value);
@@ -299,7 +299,7 @@ std::string reference_to(std::string_view schema) {
   return fmt::format("#/components/schemas/{}", schema);
 }
 
-// The schema of a route's body. The body that /invocations has is that of one of three routes.
+// The schema of a route's body. /invocations accepts the bodies of three other routes.
 Json body_reference(Endpoint endpoint) {
   if (endpoint == Endpoint::kInvocations) {
     return any_of({{{"$ref", reference_to("Chat")}},
@@ -310,10 +310,11 @@ Json body_reference(Endpoint endpoint) {
   return body == nullptr ? Json::object() : Json{{"$ref", reference_to(body->name)}};
 }
 
-// "post_v1_models_model" for POST /v1/models/{model}: generated clients have it as a function.
+// The name of an operation in generated clients, as "post_v1_models_model" for POST
+// /v1/models/{model}.
 std::string operation_id(std::string_view path, const std::string& method) {
   std::string id = method;
-  bool at_part = true;  // after a character that no name has
+  bool at_part = true;  // true after a character that cannot be in a name
   for (const char c : path) {
     const bool is_letter = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
     if (is_letter && std::exchange(at_part, false)) id += '_';
@@ -323,7 +324,7 @@ std::string operation_id(std::string_view path, const std::string& method) {
   return path == "/" ? id + "_root" : id;
 }
 
-// One operation of a path.
+// The description of one operation of a path.
 Json operation(std::string_view path, const Route& route, const std::string& method) {
   Json described = {{"summary", route_summary(path)},
                     {"operationId", operation_id(path, method)},
@@ -361,7 +362,7 @@ std::string_view access_text(Access access) {
   return {};
 }
 
-// As text of a page.
+// Escapes text for HTML.
 std::string escaped(std::string_view text) {
   std::string result;
   for (const char c : text) {
@@ -389,7 +390,8 @@ std::string type_text(const Json& schema) {
   return text;
 }
 
-// Of a field with one value for each prompt the first alternative is the value.
+// The range of a field as text. If a field also accepts one value per prompt, the first alternative
+// is the single value.
 std::string range_text(const Json& schema) {
   if (schema.contains("anyOf")) return range_text(schema["anyOf"][0]);
   std::string text;
@@ -401,7 +403,7 @@ std::string range_text(const Json& schema) {
   return text;
 }
 
-// Rows of a table, those of an object's members after it.
+// Appends table rows for the fields; the rows of an object's members follow its own.
 void append_rows(std::span<const Field> fields, const std::string& prefix, std::string& page) {
   for (const Field& field : fields) {
     const Json schema = field_schema(field);
@@ -459,7 +461,7 @@ Json openapi_description(std::string_view version) {
            {{"title", "Heddle"},
             {"version", version},
             {"license", {{"name", "Apache 2.0"}, {"identifier", "Apache-2.0"}}}}},
-          {"servers", Json::array({{{"url", "."}}})},  // where this description is
+          {"servers", Json::array({{{"url", "."}}})},  // relative to this page
           {"paths", std::move(paths)},
           {"components",
            {{"schemas", std::move(schemas)},

@@ -27,7 +27,7 @@ std::optional<PauseMode> parse_pause_mode(std::string_view name) {
   return std::nullopt;
 }
 
-// Answers with `message` once the engine is done.
+// A callback that answers with `message`, or with the error, once the engine is done.
 std::function<void(Status)> answer_later(const Post& post, std::shared_ptr<Exchange> exchange,
                                          std::string message) {
   return [post, exchange = std::move(exchange),

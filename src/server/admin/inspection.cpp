@@ -20,7 +20,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMaxNameBytes = 80;  // of tenants and namespaces, which callers choose
+// Limit for names of tenants and namespaces, which callers choose.
+constexpr size_t kMaxNameBytes = 80;
 
 std::string_view to_string(RequestPhase phase) {
   switch (phase) {
@@ -87,7 +88,7 @@ HttpResponse answer(const Result<Inspection>& seen, const TextCodec& codec,
   if (!seen.ok()) return error_response(error_from_status(seen.status(), request.id), request);
   try {
     return json_response(inspection_json(*seen, codec));
-  } catch (const std::exception& failure) {  // out of memory
+  } catch (const std::exception& failure) {  // mostly out of memory
     return error_response(error_from_status(internal_error(failure.what()), request.id), request);
   }
 }
@@ -138,8 +139,9 @@ void inspect(Engine& engine, const TextCodec& codec, const BodyThreads& threads,
              InspectionOptions options, std::shared_ptr<Exchange> exchange) {
   engine.inspect(std::move(options), [&codec, &threads, exchange = std::move(exchange)](
                                          Result<Inspection> result) mutable {
-    // From the engine's thread to the I/O thread, which alone may hand work to the workers: they
-    // end before the engine does. The last reference to the exchange ends on the I/O thread.
+    // The result goes from the engine's thread to the I/O thread first, because only that may
+    // submit work to the workers, which end before the engine does. The last reference to the
+    // exchange must end on the I/O thread.
     auto seen = std::make_shared<Result<Inspection>>(std::move(result));
     threads.post([&codec, &threads, exchange = std::move(exchange), seen] {
       const auto work = [&codec, &threads, exchange, seen]() mutable {

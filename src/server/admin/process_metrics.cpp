@@ -20,8 +20,8 @@ double seconds_of(const timeval& time) {
   return static_cast<double>(time.tv_sec) + kMicrosecond * static_cast<double>(time.tv_usec);
 }
 
-// Fields of /proc/self/stat behind the program's name, which may hold spaces: the first is field 3
-// of proc(5).
+// The fields of /proc/self/stat after the program's name, which may contain spaces. The first of
+// them is field 3 of proc(5).
 std::vector<std::string> stat_fields() {
   std::ifstream file("/proc/self/stat");
   std::string line;
@@ -32,7 +32,7 @@ std::vector<std::string> stat_fields() {
   return {std::istream_iterator<std::string>(rest), {}};
 }
 
-// Seconds since 1970; 0 where /proc does not say.
+// Time at which the machine booted, seconds since 1970; 0 if /proc does not contain it.
 double boot_time() {
   std::ifstream file("/proc/stat");
   for (std::string key; file >> key;) {

@@ -29,15 +29,15 @@ using Json = nlohmann::ordered_json;
 constexpr int kPlanRow = 1;
 constexpr int kStepRow = 2;
 constexpr std::string_view kTraceEnding = ".trace.json";
-constexpr size_t kMaxPartBytes = 255;    // of a file or a folder
-constexpr size_t kMaxBelowBytes = 1024;  // of all folders of `output_dir` together
-constexpr int kMaxNumber = 1000;         // behind a name that the server has made up
+constexpr size_t kMaxPartBytes = 255;    // limit for the name of a file or a folder
+constexpr size_t kMaxBelowBytes = 1024;  // limit for all folders in `output_dir` together
+constexpr int kMaxNumber = 1000;         // highest number appended to a generated file name
 
 std::string system_error_text() { return std::generic_category().message(errno); }
 
 bool is_control_character(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
 
-// Of an open file or folder, which it closes.
+// Owns the descriptor of an open file or folder and closes it.
 class Descriptor {
  public:
   explicit Descriptor(int number) : number_(number) {}
@@ -68,7 +68,7 @@ HttpResponse text_answer(std::string text) {
   return {.content_type = "text/plain; charset=utf-8", .headers = {}, .body = std::move(text)};
 }
 
-// Part of a file's name: no folders in it.
+// Reads a field that becomes part of a file's name and must not contain folders.
 std::string name_part(FieldReader& fields, const Field& name, std::string otherwise) {
   std::string text = fields.string(name).value_or(std::move(otherwise));
   if (!text.empty() && !is_request_id(text)) {
@@ -107,7 +107,7 @@ std::variant<ProfileOrder, ApiError> read_profile_order(std::string_view body,
   const std::string prefix = name_part(fields, Body::kProfile["profile_prefix"], "");
   const std::string id = name_part(fields, Body::kProfile["profile_id"], std::to_string(unix_time));
   const std::filesystem::path wanted = fields.string_or_preset(Body::kProfile["output_dir"]);
-  // A "/" at the end would be a part of its own.
+  // Normalised so that a "/" at the end does not count as a part of the path.
   const std::filesystem::path base = (folder / ".").lexically_normal().parent_path();
   const std::filesystem::path target = (base / wanted).lexically_normal();
   if (std::ranges::mismatch(base, target).in1 != base.end()) {
@@ -128,7 +128,7 @@ std::variant<ProfileOrder, ApiError> read_profile_order(std::string_view body,
                                   printable(below.native(), 200), kMaxBelowBytes, kMaxPartBytes)));
   }
   const std::string name = fmt::format("{}{}{}", prefix, prefix.empty() ? "" : "-", id);
-  // With room for a number.
+  // Leaves space for a number and a hyphen.
   if (name.size() + kTraceEnding.size() + 6 > kMaxPartBytes) {
     fields.fail(invalid_value(
         "profile_prefix",
@@ -151,7 +151,8 @@ Result<std::unique_ptr<ProfileFile>> ProfileFile::create(const std::filesystem::
         fmt::format("a profile cannot be written to {}: {}", printable(path.native(), 300), why));
   };
   std::filesystem::path path = folder;
-  Descriptor below(::open(folder.c_str(), kFolder));  // the operator's own choice may be a link
+  // This folder, which the operator chose, may be a symbolic link.
+  Descriptor below(::open(folder.c_str(), kFolder));
   if (!below.is_open()) return cannot(path, system_error_text());
   for (const std::filesystem::path& part : order.below) {
     if (part == "." || part.empty()) continue;
@@ -259,7 +260,7 @@ void Profiler::start(Engine& engine, const std::shared_ptr<Exchange>& exchange) 
     return;
   }
   const std::shared_ptr<ProfileFile> file = std::move(created).value();
-  // On the engine's thread, or on this one from stop().
+  // The callback runs on the engine's thread, or on this one if stop() is called.
   const Status status =
       engine.record_steps(wanted.num_steps, [this, file](std::vector<StepRecord> steps) mutable {
         threads_.post([this, file = std::move(file), steps = std::move(steps)]() mutable {
@@ -298,7 +299,7 @@ void Profiler::write(std::vector<StepRecord> steps, std::shared_ptr<ProfileFile>
     log_info(failure.empty()
                  ? fmt::format("A profile of {} steps is in {}", steps.size(), file.string())
                  : fmt::format("A profile is lost: {}", failure));
-    // The last reference ends on the I/O thread, where exchanges live.
+    // The last reference to an exchange must end on the I/O thread.
     threads_.post([exchange = std::move(exchange), file, failure, count = steps.size()] {
       if (exchange == nullptr) return;
       exchange->respond(

@@ -24,7 +24,7 @@ constexpr std::array kLevels = {
     std::pair{LogLevel::kDebug, "debug"}, std::pair{LogLevel::kInfo, "info"},
     std::pair{LogLevel::kWarning, "warning"}, std::pair{LogLevel::kError, "error"}};
 
-// The least level that is shown.
+// The name of the current log level.
 const char* level_now() {
   for (const auto& [level, name] : kLevels) {
     if (logs(level)) return name;

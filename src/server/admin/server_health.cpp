@@ -20,14 +20,15 @@ HttpResponse refusal(const Json& body, const char* retry_after_seconds = "5") {
       .status = 503, .headers = {{"Retry-After", retry_after_seconds}}, .body = dump_json(body)};
 }
 
-// A question under way, on the I/O thread.
+// One request to /health_generate in progress; used on the I/O thread only.
 struct Probe {
   const Engine& engine;
   std::function<HttpResponse()> health;
-  std::shared_ptr<Exchange> exchange;  // null once it is answered
-  int64_t steps_before;                // of the engine
+  std::shared_ptr<Exchange> exchange;  // null once the request is answered
+  int64_t steps_before;                // the engine's number of steps when the request arrived
 
-  // Answers as /health does, or with `failure` where that is not the whole truth.
+  // Answers like /health; if that would be 200 and the engine is not `in_order`, 503 with
+  // `failure`.
   void answer(bool in_order, std::string_view failure) {
     if (exchange == nullptr) return;
     HttpResponse response = health();
@@ -40,14 +41,15 @@ struct Probe {
     std::exchange(exchange, nullptr)->respond(std::move(response));
   }
 
-  // The engine is paused, or has computed something since the probe came.
+  // True if the engine is paused, or has computed a step since the request arrived.
   [[nodiscard]] bool has_reason_to_wait() const {
     const EngineStats stats = engine.stats();
     return stats.paused || stats.steps != steps_before;
   }
 
-  // An abort without an error is a pause's, which may be over by now, or the shutdown's; one with
-  // an error says that time ran out.
+  // Judges the end of the probe's own engine request. An abort without an error was caused by a
+  // pause, which may have ended, or by the shutdown; one with an error means that the time limit
+  // passed.
   [[nodiscard]] bool is_in_order(const Finish& finish) const {
     if (finish.reason == FinishReason::kAbort) return finish.error.ok() || has_reason_to_wait();
     return finish.reason == FinishReason::kLength ||
@@ -55,12 +57,12 @@ struct Probe {
   }
 };
 
-// Has one token drawn and answers as ServerHealth::check_by_generating() says.
+// Requests one token from the engine and answers as ServerHealth::check_by_generating() describes.
 void health_generate(Engine& engine, const Post& post, const PostAfter& post_after,
                      double limit_seconds, std::shared_ptr<Exchange> exchange,
                      std::function<HttpResponse()> health) {
   Request request;
-  request.id = "#health#" + exchange->request().id;  // '#' is not a character of clients' ids
+  request.id = "#health#" + exchange->request().id;  // clients' ids cannot contain '#'
   request.prompt = {0};
   request.stop.max_new_tokens = 1;
   request.stop.ignore_eos = true;

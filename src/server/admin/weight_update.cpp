@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMaxPathBytes = 4096;  // what Linux takes
+constexpr size_t kMaxPathBytes = 4096;  // longest path in Linux
 
 HttpResponse answer(const Result<WeightsUpdated>& result, const std::string& model_path,
                     const HttpRequest& request) {
@@ -48,8 +48,9 @@ std::variant<WeightUpdateOrder, ApiError> read_weight_update(std::string_view bo
                  .flush_cache = fields.flag(Body::kUpdateWeights["flush_cache"]),
                  .pause_after = fields.flag(Body::kUpdateWeights["keep_pause"])},
       .weight_version = fields.string(Body::kUpdateWeights["weight_version"])};
-  // True or not, they describe what happens anyway: weights are read beside the requests that run,
-  // and captured graphs find the new ones where the old ones were.
+  // These fields are checked but have no effect, because they describe what always happens: weights
+  // are read while requests run, and captured graphs find the new weights at the addresses of the
+  // old ones.
   (void)fields.boolean(Body::kUpdateWeights["is_async"]);
   (void)fields.boolean(Body::kUpdateWeights["recapture_cuda_graph"]);
   if (const auto name = fields.string(Body::kUpdateWeights["load_format"])) {

@@ -17,7 +17,7 @@ namespace heddle::server {
 
 namespace {
 
-// No event is on its way for as long as several updates take.
+// Number of names to keep: no event takes as long to arrive as this many updates.
 constexpr size_t kMaxNames = 8;
 
 }  // namespace

@@ -38,7 +38,7 @@ ApiError no_such(std::string_view kind, std::string_view id) {
           .param = fmt::format("{}_id", kind)};
 }
 
-// The store's and the disk's: what was asked for is in order.
+// The error for a failure of the store or the disk; the request itself is valid.
 ApiError storage_error(const Status& status, std::string_view request_id) {
   if (status.code() != StatusCode::kResourceExhausted) return error_from_status(status, request_id);
   return {.status = 413,
@@ -54,7 +54,7 @@ HttpResponse answer_page(const HttpRequest& request, const std::variant<Json, Ap
   return json_response(std::get<Json>(page));
 }
 
-// The upload in a form, as it will be stored.
+// An uploaded form, with the file as it will be stored.
 struct Upload {
   StoredFile file;
   std::string_view content;
@@ -131,7 +131,7 @@ std::variant<BatchOrder, ApiError> read_batch_order(const HttpRequest& request) 
   return order;
 }
 
-// Takes `suffix` off the end of `id`, where it is there.
+// Removes `suffix` from the end of `id`. Returns false if it is not there.
 bool take_suffix(std::string& id, std::string_view suffix) {
   if (!id.ends_with(suffix)) return false;
   id.resize(id.size() - suffix.size());
@@ -163,12 +163,12 @@ void BatchApi::upload(std::shared_ptr<Exchange> exchange) {
     HttpResponse answer;
     try {
       answer = store(exchange->request());
-    } catch (const std::exception& failure) {  // out of memory
+    } catch (const std::exception& failure) {  // mostly out of memory
       const HttpRequest& request = exchange->request();
       answer =
           error_response(error_from_status(internal_error(failure.what()), request.id), request);
     }
-    // The last reference ends on the I/O thread, where exchanges live.
+    // The last reference to an exchange must end on the I/O thread.
     host_.threads.post([exchange = std::move(exchange), answer = std::move(answer)]() mutable {
       exchange->release_body();
       exchange->respond(std::move(answer));

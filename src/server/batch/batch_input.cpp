@@ -51,7 +51,7 @@ std::variant<BatchLine, ApiError> read_line(std::string_view text, std::string_v
     }
   }
   Json request = *body;
-  request.erase("priority");  // the batch's own
+  request.erase("priority");  // the batch sets the priority
   line.body = dump_json(request);
   return line;
 }
@@ -117,7 +117,7 @@ std::string batch_output_line(const std::string& custom_id, const std::string& r
   line.begin_object().key("id").value(new_request_id("batch_req_"));
   line.key("custom_id").text(custom_id).key("response").begin_object();
   line.key("status_code").value(status).key("request_id").value(request_id);
-  // The body is JSON on one line already; it begins and ends with a brace.
+  // The body is JSON on one line already, enclosed in braces.
   line.key("body").written('{', body.substr(1, body.size() - 2), '}');
   line.end_object().key("error").value(nullptr).end_object().around("\n");
   std::string text;

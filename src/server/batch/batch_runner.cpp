@@ -28,13 +28,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Far below, or above where small values are urgent, all that clients give; differences of
-// priorities stay within 64 bits.
+// Priority for batches: far less urgent than any that clients use (negated if larger values are
+// more urgent). Differences of priorities still fit into 64 bits.
 constexpr int64_t kLeastUrgent = 1'000'000'000'000;
 
 constexpr int kRecordVersion = 1;
 
-// Refusals that say nothing of the request itself.
+// Error codes that say nothing about the request itself, so that it is sent again.
 constexpr std::array<std::string_view, 6> kPassing = {
     "queue_full", "queue_timeout", "displaced", "tenant_queue_full", "loading", "shutting_down"};
 
@@ -56,7 +56,7 @@ bool has_ended(std::string_view status) {
          status == "expired";
 }
 
-// Frees the line of getline().
+// Frees the buffer that getline() allocates.
 struct LineBuffer {
   ~LineBuffer() { std::free(text); }
 
@@ -64,8 +64,8 @@ struct LineBuffer {
   size_t capacity = 0;
 };
 
-// Calls `on_line` with each whole line of a file, its line break included, until it returns false.
-// Closes the file. Error: it cannot be read.
+// Calls `on_line` with each complete line of a file, including its line break, until it returns
+// false. Closes the file. Error: the file cannot be read.
 template <typename OnLine>
 Status for_each_line(std::FILE* stream, OnLine on_line) {
   LineBuffer line;
@@ -81,19 +81,20 @@ Status for_each_line(std::FILE* stream, OnLine on_line) {
 
 }  // namespace
 
-// The part of a batch that is on disk.
+// The part of a batch that is stored on disk.
 struct BatchRunner::Record {
-  int64_t number = 0;  // counts up with every batch: their order
+  int64_t number = 0;  // number of the batch, in order of creation
   BatchOrder order;
-  std::string model;  // the server's name for it
+  std::string model;  // the server's name of the model that the batch uses
   std::string status = "validating";
   int64_t created = 0;
-  std::vector<std::pair<std::string, int64_t>> times;  // "completed_at" and the like
-  std::string cut_short;  // code of the lines without answers; "": none
+  std::vector<std::pair<std::string, int64_t>> times;  // times by name, as "completed_at"
+  // Error code for the lines without answers; "": the batch is not cut short.
+  std::string cut_short;
   std::vector<BatchError> errors;
-  std::string output_file_id;  // whether or not there is such a file yet
+  std::string output_file_id;  // id of the output file, which may not exist yet
   std::string error_file_id;
-  bool has_output = false;  // the file is in the store
+  bool has_output = false;  // the output file is in the store
   bool has_errors = false;
   int64_t num_lines = 0;
   int64_t num_completed = 0;
@@ -137,7 +138,7 @@ struct BatchRunner::Record {
     return dump_json(json) + "\n";
   }
 
-  // Nothing where it is not a record of this version.
+  // Parses a record; none if the text is not a record of this version.
   static std::optional<Record> from_text(std::string_view text) {
     try {
       const Json json = Json::parse(text);
@@ -173,7 +174,7 @@ struct BatchRunner::Record {
   }
 };
 
-// The two files that a batch writes, made with their first lines.
+// The output and the error file of a batch, each created with its first line.
 //
 // Threading: thread-safe.
 struct BatchRunner::Outputs {
@@ -198,21 +199,21 @@ struct BatchRunner::Outputs {
     return part.writer->append(line);
   }
 
-  // The lines that earlier servers wrote.
+  // The content of files that earlier servers wrote.
   struct Recovered {
-    std::vector<bool> answered;  // per line of the input
+    std::vector<bool> answered;  // for each line of the input: it has an answer
     int64_t num_completed = 0;
     int64_t num_failed = 0;
   };
 
-  // Takes up the files that are there. Without `lines`, of an input that cannot be read, every
-  // whole line stays.
+  // Reads the files that exist and continues them. If `lines` is empty, because the input cannot be
+  // read, all complete lines are kept.
   Status recover(const std::vector<BatchLine>& lines, Recovered& recovered) HEDDLE_EXCLUDES(mutex) {
     const MutexLock lock(mutex);
     std::unordered_map<std::string_view, size_t> indices;
     for (size_t i = 0; i < lines.size(); ++i) indices.emplace(lines[i].custom_id, i);
     recovered.answered.assign(lines.size(), false);
-    std::unordered_set<std::string> unknown;  // ids, without `lines`
+    std::unordered_set<std::string> unknown;  // ids in the files, used if `lines` is empty
     const auto is_first = [&](const WrittenLine& line) {
       if (lines.empty()) return unknown.insert(line.custom_id).second;
       const auto found = indices.find(line.custom_id);
@@ -227,7 +228,7 @@ struct BatchRunner::Outputs {
       HEDDLE_RETURN_IF_ERROR(writer.status());
       std::FILE* const stream = files.open_for_reading(part->file.id);
       if (stream == nullptr) return not_found("an output file is gone");
-      int64_t num_whole = 0;  // bytes
+      int64_t num_whole = 0;  // bytes of complete lines
       HEDDLE_RETURN_IF_ERROR(for_each_line(stream, [&](std::string_view text) {
         const auto line = read_written_line(text);
         if (!line || !is_first(*line)) return false;
@@ -239,7 +240,7 @@ struct BatchRunner::Outputs {
         HEDDLE_RETURN_IF_ERROR((*writer)->truncate(num_whole));
       }
       if (num_whole == 0) {
-        HEDDLE_RETURN_IF_ERROR((*writer)->finish());  // removes it
+        HEDDLE_RETURN_IF_ERROR((*writer)->finish());  // deletes an empty file
       } else {
         part->writer = std::move(writer).value();
       }
@@ -247,7 +248,7 @@ struct BatchRunner::Outputs {
     return ok_status();
   }
 
-  // Makes both, as far as there are any, files of the store.
+  // Finishes those of the two files that exist, which puts them into the store.
   Status finish() HEDDLE_EXCLUDES(mutex) {
     const MutexLock lock(mutex);
     Status status;
@@ -267,7 +268,7 @@ struct BatchRunner::Outputs {
 
   struct Part {
     StoredFile file;
-    std::unique_ptr<FileWriter> writer;  // null: no line was written
+    std::unique_ptr<FileWriter> writer;  // null: no line was written yet
   };
 
   FileStore& files;
@@ -292,29 +293,29 @@ struct BatchRunner::Batch {
 
   std::deque<Change> changes;  // the first one is being written
 
-  // While it is the active one.
+  // The members below are used while this batch is the active one.
   std::vector<BatchLine> lines;
-  std::vector<bool> answered;  // per line: it is in a file
-  std::deque<size_t> pending;  // lines to run
+  std::vector<bool> answered;  // for each line: its answer is in a file
+  std::deque<size_t> pending;  // indices of lines whose requests are not sent yet
   std::map<size_t, std::shared_ptr<CapturedExchange>> live;
   std::shared_ptr<Outputs> outputs;
   size_t num_writing = 0;
-  bool loaded = false;             // its input was read
-  bool running = false;            // requests may be made
-  bool resting = false;            // after an overload
-  std::string reason;              // why lines are left: the record's `cut_short`
-  std::vector<BatchError> errors;  // likewise
+  bool loaded = false;   // the input was read
+  bool running = false;  // requests may be sent
+  bool resting = false;  // no requests are sent for a while after an overload
+  std::string reason;    // the value for the record's `cut_short`; "": the batch is not cut short
+  std::vector<BatchError> errors;  // the errors for the record if the batch is cut short
   bool finishing = false;
   bool waits_for_disk = false;  // a step of the end failed
 
-  // Ends what runs; its lines stay unanswered.
+  // Cancels the running requests; their lines stay without answers.
   void drop_live() {
     pending.clear();
     for (const auto& [index, exchange] : std::exchange(live, {})) exchange->cancel();
   }
 };
 
-// The functions that follow a change or a request hold their batch, which would never be freed.
+// Callbacks of changes and requests hold their batch; clearing them breaks that cycle.
 BatchRunner::~BatchRunner() {
   for (const BatchPointer& batch : batches_) {
     std::exchange(batch->changes, {});
@@ -371,7 +372,7 @@ void BatchRunner::restore() {
   if (!waiting_.empty()) log_info(fmt::format("{} batches go on where they were", waiting_.size()));
 }
 
-// Counts lines for those who ask before recover() has read them.
+// Counts the lines from the record for clients that ask before recover() has read them.
 void BatchRunner::restore_one(const std::string& id, Record record) {
   const auto batch = std::make_shared<Batch>();
   batch->id = id;
@@ -455,7 +456,7 @@ void BatchRunner::create(BatchOrder order, OnShown on_shown) {
       });
 }
 
-// Of the key that has most.
+// Forgets the oldest ended batch of the key that has most batches.
 void BatchRunner::forget_oldest() {
   std::map<std::string_view, size_t> num_ended;
   for (const BatchPointer& batch : batches_) {
@@ -507,7 +508,8 @@ void BatchRunner::cancel(const std::string& id, std::string_view holder, OnShown
   }
   batch->reason = kBatchCancelled;
   batch->drop_live();
-  // One that has begun ends as the active one, which writes the requests without an answer.
+  // A batch that has begun ends as the active one, so that its unanswered requests get their error
+  // lines.
   const bool has_begun = batch == active_ || batch->record.status != "validating";
   if (!has_begun) std::erase(waiting_, batch);
   change(
@@ -541,7 +543,7 @@ void BatchRunner::work(std::function<Status()> on_worker, std::function<void(con
     Status status;
     try {
       status = on_worker();
-    } catch (const std::exception& failure) {  // out of memory
+    } catch (const std::exception& failure) {  // mostly out of memory
       status = internal_error(failure.what());
     }
     host_.threads.post([then, status] { then(status); });
@@ -649,7 +651,8 @@ void BatchRunner::start(const BatchPointer& batch) {
         return outputs->recover(read->lines, read->recovered);
       },
       [this, batch, read](const Status& status) {
-        if (!status.ok()) {  // its answers are not known: it must not end without them
+        if (!status.ok()) {  // the batch must not end without its known answers, so this is tried
+                             // again
           log_warning(fmt::format("The files of {} cannot be read, which is tried again: {}",
                                   batch->id, status.message()));
           batch->outputs = nullptr;
@@ -741,7 +744,8 @@ void BatchRunner::start_line(const BatchPointer& batch, size_t index,
         "x-priority", std::to_string(scheduling.low_values_first ? kLeastUrgent : -kLeastUrgent));
   }
   const std::string id = request.id;
-  // The batch has its exchanges, which do not have it: a server that stops forgets both.
+  // The batch holds its exchanges, which only refer weakly to it: a server that stops frees them
+  // all.
   const auto exchange = std::make_shared<CapturedExchange>(
       std::move(request),
       [this, weak = std::weak_ptr(batch), index, id](const HttpResponse& answer) {
@@ -769,7 +773,7 @@ void BatchRunner::on_answer(const BatchPointer& batch, size_t index, const std::
                           fmt::format("The answer has more than {} bytes.", kMaxCapturedBytes)));
 }
 
-// Makes no request for a while.
+// Pauses sending requests for a while.
 void BatchRunner::rest(const BatchPointer& batch) {
   if (std::exchange(batch->resting, true)) return;
   host_.post_after(kRetrySeconds, [this, batch] {
@@ -794,7 +798,7 @@ void BatchRunner::write(const BatchPointer& batch, size_t index, bool succeeded,
        });
 }
 
-// The first error counts.
+// Cuts the batch short; only the first reason is used.
 void BatchRunner::cut_short(const BatchPointer& batch, std::string_view reason,
                             std::optional<BatchError> error) {
   if (error && batch->errors.empty()) batch->errors.push_back(*std::move(error));

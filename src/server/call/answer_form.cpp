@@ -30,14 +30,14 @@ using grammar::GrammarKind;
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxChoiceTexts = 1024;
-constexpr size_t kMaxCallableTools = 1024;  // of one form
+constexpr size_t kMaxCallableTools = 1024;  // limit for the tools in one constraint
 
 struct FormField {
   Field field;
   GrammarKind kind;
 };
 
-// Of the request itself.
+// Fields of the request itself.
 constexpr std::array kFormFields = std::to_array<FormField>({
     {Body::kForm["json_schema"], GrammarKind::kJsonSchema},
     {Body::kForm["regex"], GrammarKind::kRegex},
@@ -48,7 +48,7 @@ constexpr std::array kFormFields = std::to_array<FormField>({
     {Body::kForm["guided_grammar"], GrammarKind::kEbnf},
 });
 
-// Of `structured_outputs`.
+// Members of `structured_outputs`.
 constexpr std::array kOutputFields = std::to_array<FormField>({
     {Body::kStructuredOutputs["json"], GrammarKind::kJsonSchema},
     {Body::kStructuredOutputs["regex"], GrammarKind::kRegex},
@@ -68,7 +68,7 @@ AnswerForm tag_form(Json format, std::string param) {
                  std::move(param));
 }
 
-// Keeps the first form and refuses a second one.
+// Stores the first constraint and reports a second one as an error.
 void take(std::optional<AnswerForm>& form, AnswerForm next, FieldReader& fields) {
   if (form) {
     fields.fail(invalid_value(
@@ -129,7 +129,7 @@ void read_response_format(FieldReader& fields, std::optional<AnswerForm>& form) 
   const std::string param = fields.name_of("response_format");
   FieldReader inner(*format, param + ".");
   const std::string type = inner.string(Body::kResponseFormat["type"]).value_or("");
-  // The schema stands in an object of its own, or one level up.
+  // The schema is in an object `json_schema`, or directly in `response_format`.
   const Json* const named =
       type == "json_schema" ? inner.object(Body::kResponseFormat["json_schema"]) : nullptr;
   if (inner.error()) {
@@ -177,15 +177,15 @@ ApiError tool_error(std::string_view name, const std::string& param, std::string
           .param = param};
 }
 
-// Asked now and then while a form is compiled.
+// Called from time to time while a constraint is compiled: whether the client has disconnected.
 std::optional<ApiError> check_client(const CallContext& context) {
   if (context.is_cancelled == nullptr || !(*context.is_cancelled)()) return std::nullopt;
   return error_from_status(cancelled("the client left or the server stops"), context.id);
 }
 
-// The arguments of a tool that has `strict`, or must be called: its schema, which is one of
-// objects. None where it has none such. References by name that are too many stay as they are
-// unless the tool is strict.
+// The schema for the arguments of a tool that is `strict` or must be called, restricted to objects.
+// None if it has no usable schema. If there are too many references by name, they stay unresolved,
+// which for a strict tool is an error.
 Result<std::optional<Json>> schema_of_arguments(const Json& function, bool is_strict) {
   const Json given = function.value("parameters", Json());
   if (!given.is_object()) {
@@ -199,13 +199,13 @@ Result<std::optional<Json>> schema_of_arguments(const Json& function, bool is_st
       type == given.end() || *type == "object" ||
       (type->is_array() && std::ranges::find(*type, Json("object")) != type->end());
   if (!may_be_object) return std::optional<Json>();
-  // Calls are objects, whatever else the schema leaves open.
+  // Arguments are always objects, even if the schema allows other types.
   schema["type"] = "object";
   return std::optional(std::move(schema));
 }
 
-// The tools that an answer may call, and the arguments of those that it keeps to. Errors stay in
-// `fields`.
+// The tools that an answer may call, with the schemas of the arguments that are enforced. Errors
+// are left in `fields`.
 std::vector<parsers::CallableTool> callable_tools(const ToolFields& tools,
                                                   parsers::ToolCallFormat format,
                                                   FieldReader& fields,
@@ -279,8 +279,8 @@ bool any_strict(const Json& tools) {
   });
 }
 
-// A form as a part of a structural tag; none for one that is a structural tag itself, and for
-// schemas with errors, which are found later.
+// A constraint as an element of a structural tag; none for a constraint that is a structural tag
+// itself, and for schemas with errors, which are reported later.
 std::optional<Json> format_of(const grammar::GrammarSource& source) {
   switch (source.kind) {
     case GrammarKind::kJsonObject:
@@ -300,7 +300,7 @@ std::optional<Json> format_of(const grammar::GrammarSource& source) {
   return std::nullopt;
 }
 
-// Ends a compilation once the client has left or its time is up.
+// A check that ends a compilation when the client has disconnected or the time is up.
 grammar::CompileCheck check_of(const CallContext& context, const CompileClock& clock) {
   return [&context, &clock]() -> Status {
     if (context.is_cancelled != nullptr && (*context.is_cancelled)()) {
@@ -311,7 +311,7 @@ grammar::CompileCheck check_of(const CallContext& context, const CompileClock& c
   };
 }
 
-// Which tool is the reason that a form cannot be compiled, if one is by itself.
+// Finds the tool that keeps a constraint from compiling, if a single one does.
 std::optional<ApiError> find_tool_error(const CallContext& context,
                                         const std::vector<ToolArguments>& tools) {
   const CompileClock clock;
@@ -380,7 +380,7 @@ std::optional<AnswerForm> add_call_form(std::optional<AnswerForm> form, const To
     call.tools = std::move(arguments);
     return call;
   }
-  // The answer is either a call or what the form says.
+  // The answer is either a call or matches the other constraint.
   if (auto alternative = format_of(form->source)) {
     Json either = {{"type", "or"},
                    {"elements", Json::array({std::move(*alternative), std::move(*calls)})}};
@@ -450,7 +450,7 @@ std::optional<ApiError> compile_form(const CallContext& context,
 }
 
 ReasoningFirst reasoning_after(const CallContext& context, std::span<const TokenId> prompt) {
-  // Enough to hold a tag at the end of a prompt.
+  // Enough tokens to contain a tag at the end of a prompt.
   constexpr size_t kPromptEndTokens = 32;
   const auto end = prompt.last(std::min(prompt.size(), kPromptEndTokens));
   const std::string text = context.codec.decode(end, /*skip_special_tokens=*/false);
@@ -536,7 +536,7 @@ std::optional<ApiError> limit_reasoning(const CallContext& context, std::optiona
   if (const std::shared_ptr<const parsers::ToolCallParser> parser =
           parsers::make_tool_call_parser({.tool_calls = calls, .tools = tools, .id_seed = {}})) {
     for (const std::string_view mark : parser->markers()) options.calls.push_back(mark_of(mark));
-    // Of a call that has special tokens the vocabulary tells a part.
+    // If the format of calls has special tokens, these mark the beginning of a call.
     if (!parsers::needs_special_tokens(calls)) options.begins_call = call_reader(parser);
   }
   Result<std::vector<TokenId>> ending = context.codec.encode(

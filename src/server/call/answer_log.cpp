@@ -22,7 +22,7 @@ Json loss_json(const CacheLoss& lost) {
           {"last_token", lost.last_token}};
 }
 
-// The object is left open.
+// Appends a token and its log probability; leaves the JSON object open.
 void append_token(TokenId token, float logprob, const TextCodec& codec, std::string& out) {
   const std::string bytes = codec.token_bytes(token);
   out += "{\"token\":";

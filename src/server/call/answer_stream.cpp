@@ -19,7 +19,7 @@ using parsers::ToolCallEnd;
 
 namespace {
 
-// The detokenizer writes it for bytes that are no whole character.
+// U+FFFD, which the detokenizer writes for bytes that are no complete character.
 constexpr std::string_view kBrokenCharacter = "\xEF\xBF\xBD";
 
 }  // namespace
@@ -55,7 +55,7 @@ AnswerStream::AnswerStream(AnswerStreamOptions options)
 
 AnswerDeltas AnswerStream::add(const RequestEvent& event) {
   AnswerDeltas deltas;
-  // Token by token, so that what is counted does not depend on how many come in one event.
+  // Processed token by token, so that the count does not depend on how many tokens an event has.
   const std::string_view text = event.text;
   size_t begin = 0;
   const bool is_split = event.text_ends.size() == event.tokens.size();
@@ -69,7 +69,7 @@ AnswerDeltas AnswerStream::add(const RequestEvent& event) {
   TextEnd end = TextEnd::kNone;
   if (event.finish) end = end_of(*event.finish);
   std::string_view rest = text.substr(begin);
-  // The bytes of a character that the end cut through are no text; they may begin a mark.
+  // An incomplete character at the end is not text: its bytes may begin a special mark.
   const bool may_be_cut_through = end == TextEnd::kCut && !event.finish->matched_text;
   while (may_be_cut_through && rest.ends_with(kBrokenCharacter)) {
     rest.remove_suffix(kBrokenCharacter.size());
@@ -88,8 +88,9 @@ AnswerDeltas AnswerStream::add(const RequestEvent& event) {
   return deltas;
 }
 
-// A client's stop text may match anywhere, also inside a value, so calls that are still open are
-// cut. If the stop text is the mark that ends calls, the model has written the call to its end.
+// How the text ends. A client's stop text may match anywhere, even inside a value, so a call that
+// is still open counts as cut off. If the stop text is the mark that ends calls, the call is
+// complete.
 TextEnd AnswerStream::end_of(const Finish& finish) const {
   if (finish.reason != FinishReason::kStop) return TextEnd::kCut;
   std::optional<std::string_view> stop = finish.matched_text;
@@ -99,7 +100,7 @@ TextEnd AnswerStream::end_of(const Finish& finish) const {
   return !stop || parser_->is_call_end(*stop) ? TextEnd::kStopped : TextEnd::kCut;
 }
 
-// Reads the text of `tokens`, and counts them.
+// Parses the text of `tokens` and counts the reasoning tokens among them.
 void AnswerStream::read(std::span<const TokenId> tokens, std::string_view text, TextEnd end,
                         AnswerDeltas& deltas) {
   const AnswerParser::Part before = parser_->part();
@@ -131,13 +132,13 @@ void AnswerStream::count(std::span<const TokenId> drawn, AnswerParser::Part befo
     tokens = end - drawn.begin() + 1;
     reasoning_ended_ = true;
   } else if (before == Part::kUndecided && after == Part::kContent && !reasoned) {
-    tokens = 0;  // it did not begin with reasoning
+    tokens = 0;  // the answer did not begin with reasoning
     undecided_tokens_ = 0;
   }
   reasoning_tokens_ += std::exchange(undecided_tokens_, 0) + tokens;
 }
 
-// Keeps reasoning until something else follows it.
+// Collects reasoning until something else follows it, and then emits it as one delta.
 void AnswerStream::gather_reasoning(bool ended, AnswerDeltas& deltas) {
   AnswerDeltas emitted;
   for (AnswerDelta& delta : deltas) {

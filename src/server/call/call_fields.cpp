@@ -25,23 +25,23 @@ bool asks_for_something(const Json& value) {
   return true;
 }
 
-// The logprobs that are shown of one token.
+// The number of log probabilities that are shown for one token.
 int64_t logprobs_of_token(const Request& request, int32_t num_top) {
   return 1 + num_top + std::ssize(request.logprob_tokens);
 }
 
-// About the bytes of JSON that the logprobs of a request's prompt take.
+// Approximate bytes of JSON for the log probabilities of a request's prompt.
 int64_t prompt_logprobs_bytes(const Request& request, const TokenJsonBytes& bytes) {
   if (!request.prompt_logprobs) return 0;
   const int64_t num_tokens = std::ssize(request.prompt) - request.prompt_logprobs->from;
   return num_tokens * logprobs_of_token(request, request.prompt_logprobs->top) * bytes.logprob;
 }
 
-constexpr size_t kMaxMetadataEntries = 16;  // OpenAI's limits
+constexpr size_t kMaxMetadataEntries = 16;  // limits of OpenAI's API
 constexpr size_t kMaxMetadataKeyBytes = 64;
 constexpr size_t kMaxMetadataValueBytes = 512;
 
-// The header as a number; nothing when it is absent or wrong; `fields` keeps the error.
+// The header as a number; none if it is absent or wrong, in which case `fields` has the error.
 template <typename Number>
 std::optional<Number> header_number(FieldReader& fields, const CallContext& context,
                                     const char* name, std::string_view wanted) {
@@ -162,7 +162,7 @@ std::optional<ApiError> check_answer_size(std::span<const Request> requests,
                                           std::string_view param, std::string_view prompt_param) {
   int64_t total = 0;
   int64_t largest = 0;
-  int64_t prompts = 0;  // the part of their logprobs
+  int64_t prompts = 0;  // the part of these bytes for log probabilities of prompts
   for (const Request& request : requests) {
     const int64_t num_logprobs =
         request.return_logprobs ? logprobs_of_token(request, request.top_logprobs) : 0;
@@ -295,7 +295,7 @@ SchedulingFields read_scheduling_fields(FieldReader& fields, const CallContext& 
   result.cache_namespace = cache_namespace(read_key(fields, Body::kScheduling["cache_salt"]),
                                            read_key(fields, Body::kScheduling["extra_key"]));
   if (context.isolate_tenants) {
-    // Ends with what the pair comes to, so that no tenant can write another's.
+    // The tenant comes first with its length, so that no tenant can construct another's namespace.
     result.cache_namespace =
         fmt::format("{}:{}/{}", result.tenant.size(), result.tenant, result.cache_namespace);
   }

@@ -22,10 +22,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Joins a `function_call` and its result, which had no ids.
+// Id that joins a `function_call`, OpenAI's old form of calls without ids, with its result.
 constexpr const char* kOldCallId = "call_function";
 
-// The text of a part: of the assistant's answers also what it refused.
+// The text of a part; for an assistant also the text of a refusal.
 std::optional<std::string> text_of_part(const Json& part, const std::string& type) {
   const Json* value = find_value(part, "text");
   if (value == nullptr) value = find_value(part, type);
@@ -33,13 +33,14 @@ std::optional<std::string> text_of_part(const Json& part, const std::string& typ
   return value->get<std::string>();
 }
 
-// How the parts of a message are read.
+// Rules for reading the parts of a message.
 struct PartRules {
-  bool is_assistant = false;  // its thinking goes to the reasoning
-  bool is_asked = false;      // what is no text is an error; else its type is shown
+  bool is_assistant = false;  // thinking parts are added to the reasoning
+  // True: a part that is no text is an error; false: its type is shown as text.
+  bool is_asked = false;
 };
 
-// Reads content parts: texts stay parts.
+// Reads content parts; texts stay separate parts.
 std::optional<ApiError> read_parts(const CallContext& context, const Json& parts,
                                    const std::string& param, const PartRules& rules, Json& texts,
                                    std::string& reasoning) {
@@ -94,12 +95,13 @@ std::optional<ApiError> read_parts(const CallContext& context, const Json& parts
   return std::nullopt;
 }
 
-// A call as templates take it. Its arguments stay as they were spelled: a model's text is no error,
-// however broken (chat/spelled_json.h).
+// A call in the form that templates expect. Its arguments stay as the model wrote them, because in
+// a history nothing is an error (chat/spelled_json.h).
 Json read_tool_call(const Json& value) {
   Json call = value;
   if (const Json* const custom = find_value(value, "custom"); custom != nullptr) {
-    if (find_value(value, "function") == nullptr) {  // a call of a custom tool has one text
+    // A call of a custom tool, whose only argument is a text.
+    if (find_value(value, "function") == nullptr) {
       call["type"] = "function";
       call["function"] = {{"name", (*custom)["name"]},
                           {"arguments", {{"input", (*custom)["input"]}}}};
@@ -116,7 +118,7 @@ Json read_tool_call(const Json& value) {
   return call;
 }
 
-// The members of an assistant's message that only it has. `reasoning` is that of its parts.
+// Reads the fields that only an assistant's message has. `reasoning` is that of its parts.
 void read_assistant(const Json& message, std::string reasoning, Json& result) {
   if (!reasoning.empty()) result["reasoning_content"] = std::move(reasoning);
   if (const Json* const refusal = find_value(message, "refusal");
@@ -127,7 +129,7 @@ void read_assistant(const Json& message, std::string reasoning, Json& result) {
   if (const Json* const calls = find_value(message, "tool_calls")) {
     for (const Json& call : *calls) result["tool_calls"].push_back(read_tool_call(call));
   } else if (const Json* const old_call = find_value(message, "function_call")) {
-    // The form before `tool_calls`: its result is the next message of the role function.
+    // OpenAI's form before `tool_calls`: its result is the next message with the role function.
     result["tool_calls"].push_back(read_tool_call({{"id", kOldCallId}, {"function", *old_call}}));
   }
 }

@@ -41,14 +41,15 @@ void read_effort(FieldReader& fields, const Field& name, Json& variables) {
     return;
   }
   const bool thinking = *effort != "none";
-  variables.emplace("thinking", Json(thinking));  // emplace: what the caller set stays
+  // emplace() keeps a value that the request has set.
+  variables.emplace("thinking", Json(thinking));
   variables.emplace("enable_thinking", Json(thinking));
   variables.emplace("reasoning_effort", Json(*effort));
 }
 
 constexpr const char* kFieldsOfRequests[] = {"messages", "tools", "add_generation_prompt"};
 
-// The variables that the template sees beside messages and tools. `defaults` is the text of a JSON
+// The variables of the template besides messages and tools. `defaults` is the text of a JSON
 // object, or empty.
 Json read_template_variables(FieldReader& fields, const std::string& defaults) {
   Json variables = Json::object();
@@ -77,10 +78,11 @@ Json read_template_variables(FieldReader& fields, const std::string& defaults) {
   return variables;
 }
 
-// Enough to hold a tag at the end of a prompt of ids.
+// Enough tokens to contain a tag at the end of a prompt of ids.
 constexpr size_t kPromptEndTokens = 32;
 
-// gpt-oss's template calls reasoning "thinking", and takes it only where a message has no content.
+// Renames reasoning to "thinking" for gpt-oss's template, which only accepts it in messages without
+// content.
 void name_harmony_thinking(Json& messages) {
   for (Json& message : messages) {
     const auto reasoning = message.find("reasoning_content");
@@ -147,7 +149,7 @@ std::optional<ApiError> read_chat_prompt(FieldReader& fields, const CallContext&
     const bool is_shown = context.codec.shows_tools();
     if (has_format ? !is_shown : tools.choice.forces_call()) {
       list_tools(*usable, tools.choice, /*as_json=*/!has_format, normalised);
-      usable = nullptr;  // the template need not show them, too
+      usable = nullptr;  // list_tools() has put them into the text, so the template need not
     } else if (!is_shown) {
       context.note_unused("field", "tools",
                           "the chat template shows no tools, and calls have no format. "
@@ -183,7 +185,7 @@ std::optional<ApiError> read_chat_prompt(FieldReader& fields, const CallContext&
   }
   prompt.starts_in_reasoning = parsers::starts_in_reasoning(reasoning, *text, unfinished);
   prompt.reasoning_is_closed = parsers::reasoning_is_closed(reasoning, *text, unfinished);
-  // The template writes the special tokens, the first one included.
+  // The template writes all special tokens, including the first one.
   if (auto error = encode_prompt(*text + unfinished, /*add_special_tokens=*/false, max_tokens,
                                  "messages", context, prompt.ids)) {
     return error;

@@ -11,8 +11,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The description of a custom tool for the model. A grammar is a hint: the answer is not held to
-// it.
+// The description of a custom tool for the model. A grammar is only a hint and not enforced.
 std::string custom_description(FieldReader& tool, const std::string& param) {
   std::string text = tool.string("description").value_or("");
   const Json* const format = tool.object("format");
@@ -62,7 +61,7 @@ std::string CustomInputReader::add(std::string_view json) {
   for (const char byte : json) {
     if (part_ == Part::kText) add_character(byte, text);
     if (part_ != Part::kBefore) continue;
-    // Blanks may stand between the parts of the head, none of which has one.
+    // Ignores blanks between the tokens of the head; the tokens themselves contain none.
     if (byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r') continue;
     head_ += byte;
     if (!kHead.starts_with(head_)) part_ = Part::kAfter;
@@ -73,10 +72,10 @@ std::string CustomInputReader::add(std::string_view json) {
 
 void CustomInputReader::add_character(char byte, std::string& text) {
   constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
-  constexpr size_t kUnit = 6;  // \u12ab
+  constexpr size_t kUnit = 6;  // bytes of an escaped UTF-16 unit, as \u12ab
   const bool is_lone =
       (escape_.size() == kUnit && byte != '\\') || (escape_.size() == kUnit + 1 && byte != 'u');
-  if (is_lone) {  // the first half of a pair without the second
+  if (is_lone) {  // the first half of a surrogate pair without the second
     text += kReplacement;
     escape_.erase(0, kUnit);
   }

@@ -28,7 +28,7 @@ std::string member(const Json& object, std::string_view name) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
-// The bytes of base64 text, padded or not, of both alphabets; nothing for other text.
+// Decodes base64 text, with or without padding, in both alphabets; none for other text.
 std::optional<std::string> decode_base64(std::string text) {
   std::erase_if(text, [](char c) { return c == '\n' || c == '\r' || c == ' ' || c == '\t'; });
   std::ranges::replace(text, '-', '+');
@@ -54,7 +54,8 @@ bool is_text_type(std::string_view media_type) {
          media_type.ends_with("+xml") || std::ranges::find(kTexts, media_type) != kTexts.end();
 }
 
-// Of a file that came without a type. Others are known by their bytes (as_text()).
+// The media type of a file that was sent without one, by its name. Others are recognised by their
+// bytes (as_text()).
 std::string_view type_of_name(std::string_view filename) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kTypes = {{
       {".pdf", "application/pdf"},
@@ -84,7 +85,7 @@ std::string data_kind_of(std::string_view type, std::string_view media_type) {
                      media_type.empty() ? "application/octet-stream" : printable(media_type, 80));
 }
 
-// Data as text.
+// The data as text, or an error if its type or its bytes are not text.
 DocumentText as_text(std::string bytes, std::string_view media_type, std::string_view type,
                      const std::string& param) {
   if (!media_type.empty() && !is_text_type(media_type)) {
@@ -99,7 +100,7 @@ DocumentText as_text(std::string bytes, std::string_view media_type, std::string
   return bytes;
 }
 
-// Data in base64 as text.
+// Decodes base64 data to text.
 DocumentText decoded_text(std::string data, std::string_view media_type, std::string_view type,
                           const std::string& param) {
   if (!media_type.empty() && !is_text_type(media_type)) {
@@ -110,7 +111,7 @@ DocumentText decoded_text(std::string data, std::string_view media_type, std::st
   return as_text(*std::move(bytes), media_type, type, param);
 }
 
-// Percent-encoded text of a data URL, or base64.
+// The text of a data URL, which is percent-encoded or base64.
 DocumentText read_data_url(const std::string& url, std::string_view type,
                            const std::string& param) {
   const size_t comma = url.find(',');
@@ -137,7 +138,7 @@ DocumentText with_heading(std::string heading, DocumentText text) {
   return heading + *found;
 }
 
-// A file that was uploaded. `filename`: what the request calls it; may be empty.
+// Reads an uploaded file. `filename`: its name in the request; may be empty.
 DocumentText read_stored(const CallContext& context, const std::string& id, std::string filename,
                          std::string_view type, const std::string& param) {
   if (context.stored_texts == nullptr) {
@@ -169,7 +170,7 @@ DocumentText read_file(const CallContext& context, const Json& file, std::string
   return with_heading(filename.empty() ? "" : filename + ":", std::move(text));
 }
 
-// The texts of blocks, one a line.
+// The texts of blocks, each on a line.
 DocumentText read_blocks(const Json& content, const std::string& param) {
   if (content.is_string()) return content.get<std::string>();
   if (!content.is_array()) return invalid_type(param, "a string or a list of blocks");

@@ -11,7 +11,7 @@
 namespace heddle::server {
 namespace {
 
-// Neither ids nor holders have a slash.
+// The key of an abort. It is unambiguous because neither ids nor holders contain a slash.
 std::string key_of_abort(std::string_view id, const std::optional<std::string>& holder) {
   return holder ? fmt::format("{}/{}", *holder, id) : std::string(id);
 }

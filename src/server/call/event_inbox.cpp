@@ -9,7 +9,8 @@
 namespace heddle::server {
 namespace {
 
-// A turn of the I/O thread: long enough that waking costs nothing, short beside any timeout.
+// Longest time for deliveries in one turn of the I/O thread: long compared with a wake-up, short
+// compared with any timeout.
 constexpr std::chrono::milliseconds kTurn{5};
 
 }  // namespace
@@ -39,7 +40,7 @@ void EventInbox::deliver() {
       const std::shared_ptr<Generation> generation = std::move(entry.generation);
       generation->on_event(entry.choice, std::move(entry.event));
     }
-  } catch (...) {  // out of memory: that event is lost, the others are not
+  } catch (...) {  // out of memory: this event is lost, the others are not
     post_([this] { deliver(); });
     throw;
   }

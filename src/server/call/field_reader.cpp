@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// 5 and 5.0, but not 5.5, true or what does not fit.
+// The value as an integer: accepts 5 and 5.0; none for 5.5, true or a number that does not fit.
 std::optional<int64_t> as_integer(const Json& value) {
   if (value.is_number_unsigned()) {
     const auto bits = value.get<uint64_t>();
@@ -29,7 +29,7 @@ std::optional<int64_t> as_integer(const Json& value) {
   return std::nullopt;
 }
 
-// An integer, of whatever size: 1e23.
+// Whether the value is an integer of any size, such as 1e23.
 bool is_whole(const Json& value) {
   return value.is_number_integer() ||
          (value.is_number_float() && value.get<double>() == std::floor(value.get<double>()));
@@ -160,7 +160,8 @@ std::optional<double> FieldReader::number(const Field& field) {
 
 std::string FieldReader::string_or_preset(const Field& field) {
   if (auto text = string(field.name)) return *std::move(text);
-  return std::string(field.preset.substr(1, field.preset.size() - 2));  // without its quotes
+  // The default without its quotes.
+  return std::string(field.preset.substr(1, field.preset.size() - 2));
 }
 
 std::optional<std::string> FieldReader::string(std::string_view name) {

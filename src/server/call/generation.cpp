@@ -17,19 +17,19 @@
 namespace heddle::server {
 namespace {
 
-// An event of a stream is sent once it shows so many logprobs, however many tokens it should have:
-// as JSON they are about 200 kB, which the I/O thread writes at once.
+// Tokens are collected into one event of a stream only up to this many log probabilities, whatever
+// the stream interval: as JSON these are about 200 kB, which the I/O thread writes at once.
 constexpr size_t kMaxGatheredLogprobs = 2048;
 
-// Appends a later event of the same request to an earlier one that was not sent yet.
-// Cost: O(later).
+// Appends a later event of a request to an earlier one that was not sent yet. Cost: O(size of the
+// later event).
 void append(RequestEvent& earlier, RequestEvent&& later) {
   earlier.tokens.insert(earlier.tokens.end(), later.tokens.begin(), later.tokens.end());
   const auto text_before = static_cast<uint32_t>(earlier.text.size());
   for (const uint32_t end : later.text_ends) earlier.text_ends.push_back(text_before + end);
   earlier.text += later.text;
   std::move(later.logprobs.begin(), later.logprobs.end(), std::back_inserter(earlier.logprobs));
-  // They are all in a request's first event.
+  // Only a request's first event has log probabilities of the prompt.
   if (!earlier.prompt_logprobs.empty()) later.prompt_logprobs.swap(earlier.prompt_logprobs);
   later.tokens.swap(earlier.tokens);
   later.text.swap(earlier.text);
@@ -100,7 +100,7 @@ Generation::Generation(GenerationHost& host, std::shared_ptr<Exchange> exchange,
   for (const Request& request : call_.requests) {
     charges_prompt_.push_back(request.choice_index == 0);
   }
-  // '#' is not a character of ids, so what is renamed here never meets another call's.
+  // The new id contains '#', which clients' ids cannot, so it never equals that of another call.
   if (host_.live.contains(call_.id)) {
     engine_name_ = fmt::format("{}#{}", call_.id, ++host_.num_renamed);
   }
@@ -110,7 +110,7 @@ std::string Generation::engine_id(size_t choice) const {
   return finished_.size() == 1 ? engine_name_ : fmt::format("{}#choice{}", engine_name_, choice);
 }
 
-// Notes what was aborted before it was understood. True when that is all.
+// Marks the requests that were aborted before the call was parsed. Returns true if all were.
 bool Generation::aborted_early(const EarlyAborts::Call& arrived) {
   for (const RequestName& name : call_.names) {
     if (!host_.early_aborts.aborted(name.id, arrived)) continue;
@@ -158,7 +158,7 @@ void Generation::submit_all(const EarlyAborts::Call& arrived) {
       std::exchange(call_.requests, {}), [self](size_t choice, RequestEvent&& event) {
         self->host_.inbox->push(self, choice, std::move(event));
       });
-  if (!status.ok()) {  // there will be no event
+  if (!status.ok()) {  // no event will arrive
     finished_.assign(finished_.size(), true);
     forget_ids();
     LoggedCall::end(std::move(call_.logged), host_.threads, to_string(status.code()));
@@ -191,8 +191,8 @@ void Generation::on_event(size_t choice, RequestEvent&& event) {
     fail(event.finish->error);
     return;
   }
-  // A request that ran out of time keeps its answer; an abort that no client asked for is the
-  // shutdown's.
+  // A request whose time limit passed keeps its answer. An abort that no client requested comes
+  // from the shutdown.
   if (last && event.finish->reason == FinishReason::kAbort && event.finish->error.ok() &&
       host_.draining && !aborted_[choice]) {
     fail(cut_off_error());
@@ -214,7 +214,8 @@ void Generation::on_event(size_t choice, RequestEvent&& event) {
 
 void Generation::deliver(size_t choice, RequestEvent&& event) {
   if (call_.stream && (!rest_.done() || !waiting_.empty() || exchange_->backed_up())) {
-    // The engine forgets a request that has finished: until its client has read, this keeps it.
+    // The engine no longer refers to a finished request; this reference keeps the generation alive
+    // until its client has read everything.
     exchange_->on_drained = [self = shared_from_this()] { self->write_waiting(); };
     waiting_.push_back({choice, std::move(event)});
   } else {
@@ -260,13 +261,13 @@ void Generation::write_event(size_t choice, const RequestEvent& event) {
             {.body = call_.adapter->body(), .shown = call_.adapter});
 }
 
-// Every event is written, or will be when this one is.
+// Whether the last event is written, or will be with the current message.
 bool Generation::is_at_end() const {
   return num_unfinished_ == 0 && waiting_.empty() && !waiting_error_;
 }
 
-// Writes `bytes` and, after the last message, the end of the stream. The rest of a long message
-// follows as its client takes it, a piece in a turn of the I/O thread.
+// Writes `bytes` and, after the last message, the end of the stream. The remainder of a long
+// message is written as fast as the client reads, one piece per turn of the I/O thread.
 void Generation::write_stream(std::string bytes) {
   exchange_->inside_message = !rest_.done();
   if (rest_.done() && is_at_end()) {
@@ -274,7 +275,7 @@ void Generation::write_stream(std::string bytes) {
     const std::shared_ptr<Exchange> exchange = exchange_;
     complete();
     call_.adapter->end(bytes);
-    exchange->writes_all_there_is = false;  // the end goes with it
+    exchange->writes_all_there_is = false;  // the end of the stream follows in the same turn
     exchange->write(std::move(bytes));
     exchange->finish();
     return;
@@ -289,7 +290,7 @@ void Generation::write_stream(std::string bytes) {
   }
 }
 
-// Names the field at fault as the call's API does.
+// Fails with an error that names the field at fault as the call's API does.
 void Generation::fail(const Status& status) {
   ApiError error = error_from_status(status, call_.id);
   const bool is_overload = status.code() == StatusCode::kResourceExhausted ||
@@ -311,14 +312,15 @@ void Generation::fail(const ApiError& error) {
   cancel_rest();
   if (!answered_) return;
   complete();
-  call_.adapter.reset();  // the id that it claims is free again when the client tries once more
+  call_.adapter.reset();  // releases the id that the adapter has reserved, so that the client can
+                          // use it again
 }
 
 void Generation::write_error(const ApiError& error) {
   answered_ = true;
   std::string out;
   call_.adapter->error(error, out);
-  exchange_->writes_all_there_is = false;  // the end goes with it
+  exchange_->writes_all_there_is = false;  // the end of the stream follows in the same turn
   exchange_->write(std::move(out));
   exchange_->finish();
 }
@@ -349,7 +351,8 @@ void Generation::forget_ids() {
   }
 }
 
-// Other holders' ids are not seen: an error about them would tell who asks for what.
+// Whether the holder has a running call with this id. Calls of other holders do not count, because
+// an error about them would reveal their ids.
 bool Generation::is_live(const GenerationHost& host, const std::string& id,
                          const std::string& holder) {
   const auto [begin, end] = host.live.equal_range(id);
@@ -373,7 +376,8 @@ bool Generation::abort(GenerationHost& host, const std::string& id,
 }
 
 void Generation::abort_all(GenerationHost& host) {
-  std::unordered_set<std::shared_ptr<Generation>> generations;  // each has several ids
+  // A set, because a generation has several ids.
+  std::unordered_set<std::shared_ptr<Generation>> generations;
   for (const auto& [id, live] : host.live) generations.insert(live.generation.lock());
   for (const auto& generation : generations) {
     if (generation != nullptr) generation->abort(0, generation->finished_.size());

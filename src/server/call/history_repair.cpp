@@ -29,7 +29,7 @@ std::string string_member(const Json& object, std::string_view name) {
   return value != nullptr && value->is_string() ? value->get<std::string>() : std::string();
 }
 
-// Parts of these types have one text.
+// Whether parts of this type contain exactly one text.
 bool is_text_part(std::string_view type) {
   constexpr std::array<std::string_view, 8> kTypes = {
       "text",     "input_text", "output_text",  "refusal",
@@ -37,7 +37,7 @@ bool is_text_part(std::string_view type) {
   return std::ranges::find(kTypes, type) != kTypes.end();
 }
 
-// Whether an object is a part of a message, and not JSON that a tool returned.
+// Whether an object is a part of a message, and not some JSON that a tool returned.
 bool is_part(const Json& object) {
   const std::string type = string_member(object, "type");
   return is_text_part(type) || is_media_part(type) || type == "file" || type == "input_file" ||
@@ -45,7 +45,8 @@ bool is_part(const Json& object) {
          (type.empty() && !string_member(object, "text").empty());
 }
 
-// The text of a value where a text is expected: parts have theirs, as Mistral's thinking does.
+// The text of a value where a text is expected; for parts, including Mistral's thinking, their
+// text.
 std::string text_of(const Json& value) {
   if (value.is_null()) return {};
   if (value.is_string()) return value.get<std::string>();
@@ -62,7 +63,7 @@ std::string text_of(const Json& value) {
   return dump_json(value);
 }
 
-// The type of a part or block that does not say it; empty: nothing tells.
+// The type of a part or block without one, derived from its fields; null if nothing implies one.
 const char* type_by_fields(const Json& part) {
   if (part.contains("tool_use_id")) return "tool_result";
   if (part.contains("name") && part.contains("input")) return "tool_use";
@@ -70,9 +71,7 @@ const char* type_by_fields(const Json& part) {
   return part.contains("thinking") ? "thinking" : "";
 }
 
-// The type of an item of /v1/responses; of one that does not say it what its other fields tell;
-// else
-// "".
+// The type of an item of /v1/responses; if it has none, derived from its other fields; else "".
 std::string item_type_of(const Json& item) {
   if (std::string type = string_member(item, "type"); !type.empty()) return type;
   if (item.contains("role") || item.contains("content")) return "message";
@@ -81,7 +80,7 @@ std::string item_type_of(const Json& item) {
   return item.contains("summary") ? "reasoning" : "";
 }
 
-// Whether an item without a type has nothing but an id.
+// Whether an item without a type has only an id.
 bool is_bare_reference(const Json& item) {
   if (!item.contains("id")) return false;
   for (const auto& [key, value] : item.items()) {
@@ -90,7 +89,8 @@ bool is_bare_reference(const Json& item) {
   return true;
 }
 
-// Whether a client wrote the message. One without a role is its only where it is the last one.
+// Whether a client wrote the message. A message without a role counts as a client's only if it is
+// the last one.
 bool is_asking(const Json& message, bool is_last) {
   const std::string role = message.is_object() ? role_in_history(message) : std::string();
   if (role.empty()) return is_last;
@@ -257,7 +257,7 @@ void HistoryRepair::chat_message(Json& message, bool follows_question) const {
   calls(message);
 }
 
-// The same reasoning may stand in several fields, by which servers and clients call it.
+// Moves reasoning to `reasoning_content`. Servers and clients use several fields for the same text.
 void HistoryRepair::reasoning(Json& message) const {
   std::string whole;
   for (const char* const field : {"reasoning_content", "reasoning", "thinking"}) {
@@ -314,7 +314,8 @@ void HistoryRepair::calls(Json& message) const {
   if (!calls.empty()) message["tool_calls"] = std::move(calls);
 }
 
-// Some clients put the name, or name and arguments, where the function should be.
+// Repairs a call. Some clients send the name, or name and arguments, instead of the function
+// object.
 void HistoryRepair::call(Json& call) const {
   name(call, "id");
   name(call, "type");

@@ -14,7 +14,7 @@ std::optional<ApiError> encode_infill(std::string_view prefix, std::string_view 
                                  "this model has no tokens that mark the gap between two texts");
   }
   const size_t most = max_counted_tokens(context.model);
-  // The tokens that stand before every text, of no text at all.
+  // Encodes an empty text, which gives the special tokens that precede every text.
   if (auto error = encode_prompt("", /*add_special_tokens=*/true, most, "prompt", context, ids)) {
     return error;
   }

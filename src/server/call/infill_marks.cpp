@@ -10,7 +10,7 @@ namespace heddle::server {
 namespace {
 
 struct Family {
-  std::string_view prefix, suffix, middle;  // middle: empty where nothing stands before the answer
+  std::string_view prefix, suffix, middle;  // middle: empty if no mark precedes the answer
   bool suffix_first = false;
 };
 

@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// `at_least`: the tokens were not counted to the end.
+// The error for a prompt that is too long. `at_least`: the tokens were not counted to the end.
 ApiError too_long(size_t num_tokens, bool at_least, std::string_view param,
                   const CallContext& context) {
   return {.code = "context_length_exceeded",
@@ -99,7 +99,7 @@ std::optional<ApiError> read_prompts(const Json& value, std::string_view param_n
       error = invalid_type(param, wanted);
     }
     if (error) return error;
-    // At once, before a thousand more are encoded.
+    // Checked here, before up to a thousand more prompts are encoded.
     const size_t num_tokens = list.prompts.back().size();
     if (num_tokens > static_cast<size_t>(context.model.context_length)) {
       return too_long(num_tokens, /*at_least=*/false, item_param, context);

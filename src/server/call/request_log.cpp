@@ -37,16 +37,17 @@ using Json = nlohmann::ordered_json;
 constexpr int32_t kParametersLevel = 1;
 constexpr int32_t kTextLevel = 2;
 
-constexpr size_t kLoggedCharacters = 2048;              // of a text below the highest level
-constexpr size_t kLoggedBytes = 4 * kLoggedCharacters;  // they are in these
-constexpr size_t kLoggedEntries = 16;                   // of a list, likewise
+constexpr size_t kLoggedCharacters = 2048;              // limit for a text below the highest level
+constexpr size_t kLoggedBytes = 4 * kLoggedCharacters;  // most bytes of that many characters
+constexpr size_t kLoggedEntries = 16;  // limit for entries of a list below the highest level
 
-constexpr std::chrono::milliseconds kPatience(1000);  // with a line; none behind one that failed
+// Longest wait to write a line; none after a line that failed.
+constexpr std::chrono::milliseconds kPatience(1000);
 
 constexpr ChoiceNames<RequestLogFormat, 2> kFormats = {
     {{"text", RequestLogFormat::kText}, {"json", RequestLogFormat::kJson}}};
 
-// The limits of a level.
+// The limits for texts and lists at a level.
 struct LineLimits {
   explicit LineLimits(int32_t level) {
     if (level < kMaxRequestLogLevel) return;
@@ -64,10 +65,10 @@ std::string_view first_characters(std::string_view text, size_t count) {
   return text.substr(0, end);
 }
 
-// 0.7f is 0.699999988 as a double.
+// Rounds to six decimals, because 0.7f is 0.699999988 as a double.
 double six_decimals(double value) { return std::round(value * 1e6) / 1e6; }
 
-// `shown` of each entry, as far as the limits go.
+// A list of the values of `shown` for each entry, up to the limit.
 template <typename List, typename Shown>
 Json limited_list(const List& list, const LineLimits& limits, Shown shown) {
   Json result = Json::array();
@@ -114,7 +115,8 @@ Json parameters_json(const Request& request, const LineLimits& limits) {
   return json;
 }
 
-// A token has a byte at least, so that as many tokens as bytes are enough.
+// The beginning of a prompt as text. A token has at least one byte, so that decoding as many tokens
+// as bytes are shown is enough.
 std::string prompt_text(const Request& request, const TextCodec& codec, const LineLimits& limits) {
   const std::span<const TokenId> prompt = request.prompt;
   const std::string text = codec.decode(prompt.first(std::min(prompt.size(), limits.bytes)),
@@ -129,14 +131,15 @@ std::tm utc(int64_t unix_time) {
   return parts;
 }
 
-// Deletes a line in a viewer, moves it, or shows it in another order: DEL, the second range of
-// controls, separators of lines, marks of direction. JSON escapes the controls below a blank.
+// Whether a character can delete, move or reorder a line in a viewer: DEL, the second range of
+// control characters, line separators, marks of text direction. (JSON escapes the controls below a
+// blank.)
 bool steers_viewers(char32_t c) {
   return c == 0x7f || (c >= 0x80 && c <= 0x9f) || c == 0x61c || c == 0x200e || c == 0x200f ||
          (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069);
 }
 
-// `json` is valid UTF-8 and has such characters inside of its strings alone.
+// Escapes such characters. `json` is valid UTF-8 and has them only inside strings.
 std::string with_escapes(std::string_view json) {
   std::string out;
   out.reserve(json.size() + 1);
@@ -177,8 +180,8 @@ std::string line_of(const Json& fields, std::string_view event, RequestLogFormat
   return line;
 }
 
-// Removes from `line` what was written: all of it, unless there is an error. A pipe takes
-// PIPE_BUF bytes at once when poll() says that it takes any.
+// Writes a line and removes the written bytes from `line`: all of them, unless there is an error.
+// If poll() reports a pipe as writable, it accepts PIPE_BUF bytes at once.
 std::error_code write_line(int file, std::string_view& line, std::chrono::milliseconds patience) {
   const auto deadline = std::chrono::steady_clock::now() + patience;
   while (!line.empty()) {
@@ -198,8 +201,8 @@ std::error_code write_line(int file, std::string_view& line, std::chrono::millis
   return {};
 }
 
-// Opened for each line, so that files that an operator moves away are made anew. Readable by this
-// user alone: prompts are private.
+// Appends a line to a file. The file is opened for each line, so that it is created again if an
+// operator moves it away. Only this user can read it, because prompts are private.
 std::error_code append_to_file(const std::string& path, std::string_view& line,
                                std::chrono::milliseconds patience) {
   const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW,
@@ -245,7 +248,7 @@ std::shared_ptr<LoggedCall> RequestLog::received(const ReceivedCall& call) {
   if (!settings().on) return nullptr;
   try {
     return write_received(call);
-  } catch (const std::exception& failure) {  // out of memory
+  } catch (const std::exception& failure) {  // mostly out of memory
     log_warning(fmt::format("The request log has no lines of {}: {}", call.id, failure.what()));
     return nullptr;
   }
@@ -264,7 +267,7 @@ std::shared_ptr<LoggedCall> RequestLog::write_received(const ReceivedCall& call)
                  {"num_answers", call.requests.size()},
                  {"prompt_tokens", logged->prompt_tokens_}};
   if (call.no_logs) fields["no_logs"] = true;
-  std::vector<const Request*> prompts;  // that are shown
+  std::vector<const Request*> prompts;  // the prompts that the line shows
   for (const Request& request : call.requests) {
     if (prompts.size() == limits.entries) break;
     if (request.choice_index == 0) prompts.push_back(&request);
@@ -289,7 +292,7 @@ void RequestLog::write_end(const LoggedCall& call) {
   const LineLimits limits(level);
   int64_t completion_tokens = 0;
   int64_t cached_tokens = 0;
-  Json reasons = Json::object();  // how many answers ended for each
+  Json reasons = Json::object();  // number of answers per finish reason
   const FinishReason unfinished = call.error_.empty() ? FinishReason::kAbort : FinishReason::kError;
   for (const LoggedCall::Answer& answer : call.answers_) {
     completion_tokens += answer.completion_tokens;
@@ -366,7 +369,7 @@ void LoggedCall::add(size_t choice, const RequestEvent& event) {
   if (level_ >= kTextLevel && choice < limits.entries && answer.text.size() < limits.bytes) {
     try {
       answer.text.append(event.text, 0, limits.bytes - answer.text.size());
-    } catch (const std::bad_alloc&) {  // a request must not fail for its log
+    } catch (const std::bad_alloc&) {  // a request must not fail because of its log
     }
   }
   answer.completion_tokens = event.completion_tokens;
@@ -386,7 +389,7 @@ void LoggedCall::end(std::shared_ptr<LoggedCall> call, const BodyThreads& thread
   const auto write = [call = std::move(call)] {
     try {
       call->log_.write_end(*call);
-    } catch (const std::exception& failure) {  // out of memory
+    } catch (const std::exception& failure) {  // mostly out of memory
       log_warning(fmt::format("The request log has no end of {}: {}", call->id_, failure.what()));
     }
   };

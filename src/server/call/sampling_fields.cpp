@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// -1 and -1.0, not 2^64 - 1.
+// Whether the value is -1 or -1.0, but not 2^64 - 1.
 bool is_minus_one(const Json* value) {
   return value != nullptr && value->is_number() && !value->is_number_unsigned() && *value == -1;
 }
@@ -42,7 +42,8 @@ void read_numbers(FieldReader& fields, SamplingParams& sampling) {
 
 void read_logit_bias(FieldReader& fields, int64_t vocab_size, SamplingParams& sampling) {
   const Json* const sent = fields.find(Body::kSampling["logit_bias"]);
-  if (sent == nullptr || (sent->is_array() && sent->empty())) return;  // llama.cpp's is a list
+  // An empty list means the same in llama.cpp's API.
+  if (sent == nullptr || (sent->is_array() && sent->empty())) return;
   const Json* biases = fields.object(Body::kSampling["logit_bias"]);
   if (biases == nullptr) return;
   const auto fail = [&fields](std::string message) {
@@ -111,7 +112,8 @@ void read_stop(FieldReader& fields, SamplingSpelling spelling, int64_t vocab_siz
     stop.token_ids = std::move(*ids);
   }
   stop.ignore_eos = fields.flag(Body::kSampling["ignore_eos"]);
-  const bool keeps_stop = fields.flag(Body::kSampling["include_stop_str_in_output"]);  // vLLM
+  // A field of vLLM.
+  const bool keeps_stop = fields.flag(Body::kSampling["include_stop_str_in_output"]);
   stop.keep_stop_text = fields.flag(Body::kSampling["no_stop_trim"]) || keeps_stop;
   const bool native = spelling == SamplingSpelling::kNative;
   const Field& min_field =
@@ -119,7 +121,7 @@ void read_stop(FieldReader& fields, SamplingSpelling spelling, int64_t vocab_siz
   const std::string_view min_name = min_field;
   stop.min_new_tokens = fields.integer_or_preset(min_field);
 
-  // The last one given counts.
+  // If several limits are given, the last name in this list takes precedence.
   std::vector<std::string_view> max_names = {Body::kNativeLimits["max_new_tokens"]};
   if (!native) max_names = {Body::kLimits["max_tokens"], Body::kLimits["max_completion_tokens"]};
   if (spelling == SamplingSpelling::kResponses) {
@@ -168,7 +170,7 @@ SamplingFields read_sampling_fields(FieldReader& fields, SamplingSpelling spelli
   result.num_choices = fields.integer_or_preset(Body::kChoices["n"]);
   result.stream_interval = fields.integer(Body::kSampling["stream_interval"]);
   result.skip_special_tokens = fields.flag(Body::kSampling["skip_special_tokens"]);
-  fields.boolean(Body::kSampling["spaces_between_special_tokens"]);  // of slow tokenizers only:
+  fields.boolean(Body::kSampling["spaces_between_special_tokens"]);  // only for slow tokenizers:
                                                                      // checked, no effect
   return result;
 }

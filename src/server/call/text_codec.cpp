@@ -114,9 +114,10 @@ class ModelCodec final : public TextCodec {
   }
 
  private:
-  // Made when first asked for: most servers serve for long before a client wants a form.
+  // The cache of compiled constraints, created at its first use, because most servers run for long
+  // before a client needs one.
   [[nodiscard]] grammar::GrammarCache& grammars(std::span<const TokenId> ending_tokens) const {
-    const MutexLock one_builder(building_);  // metrics_text() does not wait for it
+    const MutexLock one_builder(building_);  // metrics_text() does not wait for this mutex
     if (grammar::GrammarCache* const made = made_grammars()) return *made;
     std::vector<std::string> bytes(static_cast<size_t>(tokenizer_.vocab_size()));
     for (size_t i = 0; i < bytes.size(); ++i) {
@@ -132,15 +133,16 @@ class ModelCodec final : public TextCodec {
     return *grammars_;
   }
 
-  // As VocabularyMasks wants them.
+  // The bytes of a token in the form that VocabularyMasks expects.
   [[nodiscard]] std::string grammar_bytes(TokenId token) const {
     std::string text;
     tokenizer_.append_token_bytes(token, /*skip_special_tokens=*/false, text);
-    if (text.find(grammar::kSpecialTokenByte) != std::string::npos) return {};  // no UTF-8
+    // The text is not UTF-8.
+    if (text.find(grammar::kSpecialTokenByte) != std::string::npos) return {};
     return tokenizer_.is_special(token) ? grammar::special_token_bytes(text) : text;
   }
 
-  // Null before. Never changes again.
+  // The cache of compiled constraints; null until it is created, and constant afterwards.
   [[nodiscard]] grammar::GrammarCache* made_grammars() const {
     const MutexLock lock(mutex_);
     return grammars_.get();
@@ -148,7 +150,7 @@ class ModelCodec final : public TextCodec {
 
   const tokenizer::Tokenizer& tokenizer_;
   Status template_status_;
-  std::optional<chat::ConversationRenderer> conversations_;  // none without a template
+  std::optional<chat::ConversationRenderer> conversations_;  // none if there is no template
   std::optional<TokenId> role_token_;
   std::optional<InfillMarks> infill_marks_;
   mutable Mutex building_;

@@ -26,8 +26,8 @@ constexpr std::string_view kChoices =
     "\"allowed_tools\", \"allowed_tools\": {\"mode\": ..., "
     "\"tools\": [...]}}.";
 
-// The name in {"type": "function", "function": {"name": ..}}, or the same of a custom tool; empty
-// for anything else.
+// The name in {"type": "function", "function": {"name": ..}}, or in the same form for a custom
+// tool; empty for anything else.
 std::string chosen_name(const Json& choice) {
   const auto type = choice.value("type", Json()) == "custom" ? "custom" : "function";
   const auto tool = choice.find(type);
@@ -36,9 +36,10 @@ std::string chosen_name(const Json& choice) {
   return name != tool->end() && name->is_string() ? name->get<std::string>() : std::string();
 }
 
-// A custom tool as a function of one text. `param` names it in errors, which stay in `fields`.
+// A custom tool as a function of one text. `param` names the tool in errors, which are left in
+// `fields`.
 Json function_of_custom_tool(const Json& custom, const std::string& param, FieldReader& fields) {
-  Json plain = custom;  // with the members of a grammar where Responses has them
+  Json plain = custom;  // a copy with the members of `format` where the Responses API has them
   if (const auto format = plain.find("format"); format != plain.end() && format->is_object()) {
     if (const auto grammar = format->find("grammar");
         grammar != format->end() && grammar->is_object()) {
@@ -52,8 +53,9 @@ Json function_of_custom_tool(const Json& custom, const std::string& param, Field
   return {{"type", "function"}, {"function", std::move(function)}};
 }
 
-// {"type": "allowed_tools", "allowed_tools": {"mode": .., "tools": [..]}}, of Responses without the
-// inner object: `tools` keeps those that are named, and the mode is the choice.
+// Applies {"type": "allowed_tools", "allowed_tools": {"mode": .., "tools": [..]}}, which in
+// Responses has no inner object: `tools` keeps those that are named, and the mode becomes the
+// choice.
 Json allow_tools(const Json& choice, Json& tools) {
   const auto inner = choice.find("allowed_tools");
   const Json& allowed = inner != choice.end() && inner->is_object() ? *inner : choice;

@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Adds a text behind the one that a message has, which may be in parts.
+// Appends a text to the text of a message, which may consist of parts.
 void append_text(Json& message, std::string_view separator, const std::string& text) {
   Json& content = message["content"];
   if (content.is_array()) {

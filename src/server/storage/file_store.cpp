@@ -20,18 +20,19 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kFileIdPrefix = "file-";
 constexpr std::string_view kRecordIdPrefix = "batch_";
-constexpr std::string_view kDescription = ".json";  // after the id of a file or a batch
+// Suffix of descriptions and records, after the id of a file or a batch.
+constexpr std::string_view kDescription = ".json";
 constexpr size_t kIdDigits = 32;
 
 std::string description_of(const std::string& id) { return id + std::string(kDescription); }
 
-// Whether `name` is the prefix and the digits that new_request_id() writes.
+// Whether `name` is the prefix followed by the digits that new_request_id() writes.
 bool is_own_id(std::string_view name, std::string_view prefix) {
   return name.starts_with(prefix) && name.size() == prefix.size() + kIdDigits &&
          name.find_first_not_of("0123456789abcdef", prefix.size()) == std::string_view::npos;
 }
 
-// The name without the suffix; nothing where it does not end so.
+// The name without the suffix; none if it does not end so.
 std::optional<std::string> without_suffix(std::string_view name, std::string_view suffix) {
   if (!name.ends_with(suffix)) return std::nullopt;
   return std::string(name.substr(0, name.size() - suffix.size()));
@@ -44,7 +45,7 @@ Json describe(const StoredFile& file) {
           {"created_at", file.created}};
 }
 
-// Nothing where it is not a description of ours.
+// Parses a description; none if the text is not one that FileStore wrote.
 std::optional<StoredFile> read_description(const std::string& id, std::string_view text) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return std::nullopt;
@@ -155,12 +156,12 @@ Status FileStore::load(std::unique_ptr<StorageFolder> folder) {
   return ok_status();
 }
 
-// Makes a file of the bytes that have the description.
+// Reads a description and adds the file with its bytes to the store.
 void FileStore::load_description(const std::string& id) {
   const std::string name = description_of(id);
   const auto bytes = orphans_.find(id);
   if (bytes == orphans_.end()) {
-    // A link or a folder may have the name: it is not ours to judge.
+    // The name exists but is a link or a folder, which this store did not create: it is left alone.
     if (folder_->exists(id)) return;
     warn_if_failed(folder_->remove(name), name);
     return;
@@ -310,7 +311,8 @@ bool FileStore::remove(const std::string& id, std::string_view holder) {
   if (found == files_.end() || found->second.holder != holder) return false;
   const Status described = folder_->remove(description_of(id));
   warn_if_failed(described, id);
-  // A start finds bytes with a description whole, and removes those without one.
+  // The bytes are only deleted after the description. If the server ends in between, the next start
+  // deletes bytes without a description.
   if (described.ok()) warn_if_failed(folder_->remove(id), id);
   count(found->second.holder, -found->second.num_bytes, -1);
   files_.erase(found);

@@ -30,7 +30,7 @@ Status unusable(const std::filesystem::path& path, int error) {
                   path.string(), std::generic_category().message(error)));
 }
 
-// As `mkdir -p`, but for this user alone. Returns an errno.
+// Creates folders like `mkdir -p`, accessible by this user only. Returns an errno.
 int make_private_folders(const std::filesystem::path& path) {
   std::filesystem::path made;
   for (const std::filesystem::path& part : path) {
@@ -43,7 +43,7 @@ int make_private_folders(const std::filesystem::path& path) {
   return 0;
 }
 
-// The names in a folder, without those of the folder itself and the one above.
+// The names in a folder, without "." and "..".
 Result<std::vector<std::string>> names_in(int folder) {
   const int own = ::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   DIR* const entries = own < 0 ? nullptr : ::fdopendir(own);
@@ -64,8 +64,8 @@ Result<std::vector<std::string>> names_in(int folder) {
   return names;
 }
 
-// Opens the lock of a folder and takes it. Returns its descriptor, or -1 with an errno, which is
-// EWOULDBLOCK while another process has it.
+// Opens the lock file of a folder and locks it. Returns its descriptor, or -1 with an errno, which
+// is EWOULDBLOCK if another process holds the lock.
 int take_lock(int folder, int flags) {
   const int descriptor =
       ::openat(folder, kLockName, O_RDWR | O_NOFOLLOW | O_CLOEXEC | flags, kPrivateFile);
@@ -76,7 +76,7 @@ int take_lock(int folder, int flags) {
   return -1;
 }
 
-// " (process 123)", or "" where the lock does not say it.
+// " (process 123)", the holder of the lock, or "" if the lock file does not name it.
 std::string process_in_lock(int folder) {
   const int descriptor = ::openat(folder, kLockName, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
   char text[32] = {};
@@ -86,7 +86,7 @@ std::string process_in_lock(int folder) {
   return process > 0 ? fmt::format(" (process {})", process) : "";
 }
 
-// Removes the files in a folder, and the folder if there is nothing else in it.
+// Deletes the files in a folder, and the folder if nothing else is in it.
 void remove_flat_folder(int folder, const std::filesystem::path& path) {
   const auto names = names_in(folder);
   if (!names.ok()) return;
@@ -176,8 +176,8 @@ Result<std::unique_ptr<StorageFolder>> StorageFolder::make_temporary(
   return folder;
 }
 
-// A folder whose lock is free belongs to no living server. One without a lock is another program's,
-// or is just being made.
+// A folder whose lock is free belongs to no running server. A folder without a lock file belongs to
+// another program, or is just being created.
 void StorageFolder::remove_abandoned() {
   std::error_code error;
   const std::filesystem::path parent = std::filesystem::temp_directory_path(error);
@@ -222,7 +222,7 @@ Status StorageFolder::lock() {
                             std::generic_category().message(error)));
     return ok_status();
   }
-  // For the message above alone: that it is not written harms nothing.
+  // Written only for the error message of another process, so a failure does no harm.
   const std::string process = fmt::format("{}\n", ::getpid());
   if (::ftruncate(lock_, 0) != 0 || ::pwrite(lock_, process.data(), process.size(), 0) < 0) {
     log_debug("The lock of the storage folder does not name its process");
@@ -239,8 +239,7 @@ int StorageFolder::before(DiskStep step, const std::string& name) const {
   return before(step, name, none);
 }
 
-// Returns a descriptor of a regular file, or -1 with an errno. A pipe does not keep the caller
-// waiting.
+// Opens a regular file. Returns its descriptor, or -1 with an errno. Never blocks, even on a pipe.
 int StorageFolder::open_file(const std::string& name, int flags) const {
   const int descriptor = ::openat(descriptor_, name.c_str(),
                                   flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, kPrivateFile);
@@ -309,7 +308,7 @@ Result<std::unique_ptr<StorageFile>> StorageFolder::open_to_append(const std::st
 Status StorageFolder::replace(const std::string& name, std::string_view text) {
   const std::string temporary = name + std::string(kTemporarySuffix);
   const auto write_and_rename = [&]() -> Status {
-    // It is there where an earlier replace() was cut short.
+    // The temporary file exists if an earlier replace() was cut short.
     if (exists(temporary)) HEDDLE_RETURN_IF_ERROR(remove(temporary));
     HEDDLE_ASSIGN_OR_RETURN(const auto file, create(temporary));
     HEDDLE_RETURN_IF_ERROR(file->append(text));
@@ -322,7 +321,7 @@ Status StorageFolder::replace(const std::string& name, std::string_view text) {
   };
   const Status written = write_and_rename();
   if (!written.ok()) {
-    static_cast<void>(remove(temporary));  // the first error is the one that counts
+    static_cast<void>(remove(temporary));  // the first error is returned
     return written;
   }
   return sync_folder();

@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// "call_12" is "toolu_12" here.
+// The id of a call in this API: "toolu_12" for "call_12".
 std::string tool_use_id(const std::string& call_id) {
   constexpr std::string_view kPrefix = "call_";
   return call_id.starts_with(kPrefix) ? "toolu_" + call_id.substr(kPrefix.size()) : call_id;
@@ -167,15 +167,15 @@ class MessagesAdapter final : public DeltaAdapter {
 
   void close_block(std::string& out) {
     if (block_ == Block::kNone) return;
-    // Some clients keep no thinking without one.
+    // Some clients drop thinking that has no signature.
     if (block_ == Block::kThinking)
       append_delta({{"type", "signature_delta"}, {"signature", ""}}, out);
     block_ = Block::kNone;
     append_typed_event(Json{{"type", "content_block_stop"}, {"index", num_blocks_++}}, out);
   }
 
-  Block block_ = Block::kNone;  // the open one
-  size_t num_blocks_ = 0;       // that were closed
+  Block block_ = Block::kNone;  // kind of the open block
+  size_t num_blocks_ = 0;       // number of closed blocks
 };
 
 }  // namespace

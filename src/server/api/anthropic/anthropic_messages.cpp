@@ -38,8 +38,8 @@ ApiError media_error(const std::string& param, std::string_view type) {
           .param = param};
 }
 
-// Claude Code's first block of the system text. It differs by conversation or by request, means
-// nothing to a model, and would keep all that follows from the cache.
+// First line of Claude Code's first system block. It differs by conversation or request, means
+// nothing to a model, and would prevent prefix caching of everything after it.
 constexpr std::string_view kBillingHeader = "x-anthropic-billing-header:";
 
 bool is_billing_header(std::string_view text) {
@@ -47,7 +47,7 @@ bool is_billing_header(std::string_view text) {
   return begin != std::string_view::npos && text.substr(begin).starts_with(kBillingHeader);
 }
 
-// Returns the text of a system message without the header, which is its first line.
+// The text of a system message without the billing header, which is its first line.
 std::string without_billing_header(std::string text) {
   if (!is_billing_header(text)) return text;
   const size_t end = text.find('\n', text.find(kBillingHeader));
@@ -55,7 +55,7 @@ std::string without_billing_header(std::string text) {
   return text;
 }
 
-// The texts of a system text: a string, or blocks of text.
+// Reads a system text: a string, or blocks of text.
 std::optional<ApiError> read_system_blocks(const CallContext& context, const Json& content,
                                            const std::string& param, bool is_asked,
                                            std::string& text) {
@@ -97,8 +97,9 @@ std::optional<ApiError> read_system_blocks(const CallContext& context, const Jso
   return std::nullopt;
 }
 
-// A call, or its result, of a tool that Anthropic's servers or MCP servers ran in an earlier
-// answer, as text: a model here knows no such calls. Encrypted results mean nothing to it.
+// A call, or the result of a call, that Anthropic's servers or MCP servers ran for an earlier
+// answer, as text, because the served model does not know such calls. Encrypted results are
+// omitted.
 std::string describe_foreign_block(const std::string& type, Json block) {
   if (const auto content = block.find("content"); content != block.end() && content->is_array()) {
     for (Json& part : *content) {
@@ -108,7 +109,8 @@ std::string describe_foreign_block(const std::string& type, Json block) {
   return shown_as_text(type, std::move(block));
 }
 
-// The text of what a tool returned. Of images and files, which no model here can see, the type.
+// The text of a tool's result. For images and files, which the model cannot process, the type is
+// written.
 std::string result_text(const CallContext& context, const Json& content) {
   if (content.is_string()) return content.get<std::string>();
   if (!content.is_array()) return dump_json(content);
@@ -133,9 +135,9 @@ std::string result_text(const CallContext& context, const Json& content) {
   return text;
 }
 
-// One message of the client, which can be several in a chat.
+// One message of the client, which can become several messages of a chat.
 struct MessageParts {
-  Json texts = Json::array();  // parts of the content
+  Json texts = Json::array();  // parts of the content that are text
   std::string reasoning;
   Json calls = Json::array();
   Json results = Json::array();  // messages of the role tool
@@ -145,7 +147,7 @@ struct MessageParts {
   }
 };
 
-// The input stays as it is, even where it is no object: a model wrote it.
+// Converts a call. Its input is unchanged, even if it is no object, because a model wrote it.
 std::optional<ApiError> read_tool_use(const Json& value, const std::string& param, Json& calls) {
   FieldReader block(value, param + ".");
   const auto id = block.string("id");
@@ -161,7 +163,7 @@ std::optional<ApiError> read_tool_use(const Json& value, const std::string& para
   return std::nullopt;
 }
 
-// A tool wrote the result: nothing in it is an error.
+// Converts a tool's result. A tool wrote it, so nothing in it is an error.
 Json read_tool_result(const CallContext& context, Json block) {
   HistoryRepair(context).tool_result(block);
   Json result = {{"role", "tool"}, {"content", result_text(context, block["content"])}};
@@ -169,16 +171,17 @@ Json read_tool_result(const CallContext& context, Json block) {
   return result;
 }
 
-// Blocks that have no text: the state of Anthropic's servers.
+// Whether blocks of this type are dropped: they have no text, only state of Anthropic's servers.
 bool is_passed_over(std::string_view type) {
   return type == "redacted_thinking" || type == "container_upload" || type == "compaction" ||
          type == "fallback";
 }
 
-// The author of a block, and the time of it.
+// Who wrote a block, and whether an answer has followed it.
 struct BlockWriter {
   bool is_assistant = false;
-  bool is_asking = false;  // no answer follows: what the model cannot take is an error
+  // No answer follows, so content that the model cannot process is an error.
+  bool is_asking = false;
 };
 
 std::optional<ApiError> read_anthropic_block(const CallContext& context, const Json& value,
@@ -222,7 +225,8 @@ std::optional<ApiError> read_anthropic_block(const CallContext& context, const J
                          fmt::format("`{}.type` is \"{}\"; a message of the {} has no such block.",
                                      param, *type, is_assistant ? "assistant" : "user"));
   }
-  // Of MCP servers, or of Anthropic's: "server_tool_use", "web_search_tool_result".
+  // Calls and results of the client's tools, of MCP servers and of Anthropic's tools
+  // ("server_tool_use", "web_search_tool_result").
   if (*type == "tool_use" || *type == "tool_result" || type->ends_with("_tool_use") ||
       type->ends_with("_tool_result") || type->ends_with("_tool_result_error")) {
     parts.add_text(describe_foreign_block(*type, value));
@@ -324,7 +328,7 @@ std::optional<ApiError> read_anthropic_messages(const CallContext& context, Fiel
     }
   }
   if (messages.empty()) return invalid_value("messages", "`messages` have no text.");
-  // A reply that the client has begun is gone on with.
+  // The answer continues a reply that the client has begun.
   if (messages.back()["role"] == "assistant" && !messages.back().contains("tool_calls") &&
       messages.size() > 1) {
     chat["continue_final_message"] = true;
@@ -341,7 +345,7 @@ std::optional<ApiError> read_anthropic_tool(FieldReader& tool, const std::string
   const Json* schema = tool.object("input_schema");
   const auto is_strict = tool.boolean("strict");
   if (tool.error()) return tool.error();
-  if (type != "custom") return std::nullopt;  // run by Anthropic's servers
+  if (type != "custom") return std::nullopt;  // a tool that Anthropic's servers run
   if (!name) return missing_parameter(param + ".name");
   if (schema == nullptr) return missing_parameter(param + ".input_schema");
   function["name"] = *name;
@@ -390,7 +394,8 @@ std::optional<ApiError> read_anthropic_thinking(FieldReader& fields, const CallC
     return invalid_value("thinking.type", "`thinking.type` must be enabled, disabled or adaptive.");
   }
   if (type == "adaptive") return std::nullopt;
-  // Clients send a budget to every model that thinks: the effort alone counts where none can.
+  // Clients send a budget to every model that can think. It is ignored in the Harmony format, where
+  // only the effort applies.
   const bool takes_budget = context.formats.reasoning != parsers::ReasoningFormat::kHarmony;
   constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
   int64_t least = type == "enabled" && takes_budget ? budget.value_or(kNone) : kNone;
@@ -406,8 +411,8 @@ std::optional<ApiError> read_anthropic_thinking(FieldReader& fields, const CallC
   return std::nullopt;
 }
 
-// `output_config.effort`, of which chat templates make what they can. It does not switch reasoning
-// on or off, as a chat's `reasoning_effort` does: that is what `thinking` says.
+// Reads `output_config.effort` into a variable of the chat template. It does not switch reasoning
+// on or off, as a chat's `reasoning_effort` does: that is the purpose of `thinking`.
 std::optional<ApiError> read_anthropic_effort(FieldReader& config, Json& chat) {
   const auto effort = config.string(Body::kOutputConfig["effort"]);
   if (config.error() || !effort) return config.error();
@@ -422,7 +427,7 @@ std::optional<ApiError> read_anthropic_effort(FieldReader& config, Json& chat) {
   return std::nullopt;
 }
 
-// `output_config`, and `output_format` as its `format` was called at first.
+// Reads `output_config`, and `output_format`, the earlier name of its `format`.
 std::optional<ApiError> read_output_config(FieldReader& fields, const CallContext& context,
                                            Json& chat, FieldNames& names) {
   std::string param = "output_format";
@@ -453,8 +458,8 @@ std::optional<ApiError> read_output_config(FieldReader& fields, const CallContex
   return std::nullopt;
 }
 
-// The request as /v1/chat/completions would take it. Fields of ours have one name in both; `names`
-// gets those that differ.
+// Converts the request to the form of /v1/chat/completions. Fields with the same name in both are
+// copied; `names` gets the names that differ.
 std::optional<ApiError> chat_of_messages(const CallContext& context, const Json& body,
                                          bool needs_max_tokens, Json& chat, FieldNames& names) {
   chat = body;
@@ -492,7 +497,7 @@ std::optional<ApiError> chat_of_messages(const CallContext& context, const Json&
   return read_anthropic_thinking(fields, context, chat, names);
 }
 
-// Blocks of a message are lines where the template reads no lists.
+// Joins blocks of a message as lines if the template cannot read lists.
 CallContext messages_context(const CallContext& context) {
   CallContext own = context;
   own.part_separator = "\n";

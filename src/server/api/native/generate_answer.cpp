@@ -32,7 +32,7 @@ class GenerateAdapter final : public ApiAdapter {
 
   void event(size_t index, const RequestEvent& event, std::string& out) override {
     ChoiceLog& log = logs_[index];
-    if (options_.stream) log.clear();  // the event before has been written
+    if (options_.stream) log.clear();  // the previous event has been written
     log.add(event);
     if (options_.turn) options_.turn->add(event);
     if (!options_.stream) return;
@@ -63,9 +63,9 @@ class GenerateAdapter final : public ApiAdapter {
   }
 
  private:
-  // Each event of a stream shows everything so far, or what is new. Here that is as JSON text,
-  // without brackets and quotes, to which an event only appends. The logprobs of a prompt, which
-  // may be many megabytes, are added while the first event is written.
+  // What a choice has streamed so far, as JSON text without brackets and quotes, to which each
+  // event appends. The events show all of it, or only the new part. The log probabilities of a
+  // prompt, which may be many megabytes, are added while the first event is written.
   struct Streamed {
     bool began = false;  // an event has been streamed
     std::string text = {};
@@ -137,12 +137,12 @@ class GenerateAdapter final : public ApiAdapter {
     answer.end_object();
   }
 
-  // Two lists about tokens, of the prompt and of the output.
+  // Two lists with one entry per token, for the prompt and for the output.
   struct LogprobLists {
-    std::string_view name;  // behind input_ and output_
+    std::string_view name;  // suffix of the field names, after input_ and output_
     std::string Streamed::* prompts;
     std::string Streamed::* outputs;
-    std::string first;  // stands for the prompt's first token, which has no logprob
+    std::string first;  // entry for the prompt's first token, which has no log probability
     std::function<void(const LogprobLog& log, size_t index, std::string& out)> append;
   };
 
@@ -185,7 +185,7 @@ class GenerateAdapter final : public ApiAdapter {
     if (streamed != nullptr && streamed->began) {
       answer.written('[', streamed->*lists.prompts, ']');
     } else {
-      // The next event of a stream that shows everything so far wants the text again.
+      // In a cumulative stream the next event needs the text again.
       const bool keeps = streamed != nullptr && !options_.stream_increments;
       const size_t num_before = options_.choices[index].first_token ? 1 : 0;
       const auto write = [num_before, &log, append = lists.append, first = lists.first](
@@ -209,7 +209,7 @@ class GenerateAdapter final : public ApiAdapter {
     }
   }
 
-  // Does what `write_item` does and appends the same to the list `kept`.
+  // A function that calls `write_item` and appends the same text to the list `kept`.
   static JsonPieces::WriteItem keep(std::string* kept, JsonPieces::WriteItem write_item) {
     if (kept == nullptr) return write_item;
     return [kept, write_item = std::move(write_item)](size_t i, std::string& out) {
@@ -220,7 +220,7 @@ class GenerateAdapter final : public ApiAdapter {
     };
   }
 
-  // [logprob or null, id, text or null]
+  // Appends [logprob or null, id, text or null].
   void append_entry(TokenId token, std::optional<float> logprob, std::string& out) const {
     out += '[';
     if (logprob) {
@@ -249,7 +249,7 @@ class GenerateAdapter final : public ApiAdapter {
     out += ']';
   }
 
-  // Those of the tokens that the request lists.
+  // Appends the log probabilities of the tokens that the request lists.
   void append_listed(size_t choice, const LogprobLog& log, size_t index, std::string& out) const {
     const std::vector<TokenId>& tokens = *options_.choices[choice].logprob_tokens;
     const std::span<const float> logprobs = log.listed(index);
@@ -289,8 +289,8 @@ class GenerateAdapter final : public ApiAdapter {
 
   GenerateAnswerOptions options_;
   std::vector<ChoiceLog> logs_;
-  std::vector<Streamed> streamed_;  // per choice; empty when not streaming
-  JsonPieces rest_;                 // of the last message of a stream
+  std::vector<Streamed> streamed_;  // one per choice; empty when not streaming
+  JsonPieces rest_;                 // remainder of the last message of a stream
 };
 
 }  // namespace

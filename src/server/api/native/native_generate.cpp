@@ -37,7 +37,8 @@ void refuse_unserved_generate_fields(FieldReader& fields) {
   refuse_fields(fields, {"image_data", "video_data", "audio_data"});
 }
 
-// A field of a batch: one value for all prompts, or a list of one per prompt.
+// The value of a field for one prompt of a batch: the field has one value for all prompts, or a
+// list with one per prompt.
 const Json* per_prompt(FieldReader& fields, const Json* value, size_t index, size_t num_prompts,
                        std::string_view name) {
   if (value == nullptr || !value->is_array()) return value;
@@ -52,11 +53,13 @@ const Json* per_prompt(FieldReader& fields, const Json* value, size_t index, siz
 struct LogprobFields {
   bool wanted = false;
   int32_t num_top = 0;
-  std::optional<std::vector<TokenId>> tokens;  // whose logprobs are wanted at every place
-  std::optional<int64_t> prompt_from;  // index of the first prompt token whose logprob is wanted
+  // Tokens whose log probabilities are requested at every position.
+  std::optional<std::vector<TokenId>> tokens;
+  // Index of the first prompt token whose log probability is requested.
+  std::optional<int64_t> prompt_from;
 };
 
-// `token_ids_logprob`: one list for all prompts, or a list of one per prompt.
+// Reads `token_ids_logprob`: one list for all prompts, or a list with one per prompt.
 std::optional<std::vector<TokenId>> read_logprob_tokens(FieldReader& fields, size_t index,
                                                         size_t num_prompts, int64_t vocab_size) {
   constexpr std::string_view kName = Body::kGenerate["token_ids_logprob"];
@@ -105,8 +108,8 @@ LogprobFields read_logprobs(FieldReader& fields, const CallContext& context, siz
   return result;
 }
 
-// `user`, or `tenant` as this route may call it, is one for the whole batch; all others may be
-// lists.
+// Reads the scheduling fields of a prompt. `user`, which this route also calls `tenant`, applies to
+// the whole batch; all others may be lists.
 SchedulingFields read_prompt_scheduling(FieldReader& fields, const CallContext& context,
                                         size_t index, size_t num_prompts) {
   Json entry = Json::object();
@@ -136,7 +139,7 @@ std::optional<ApiError> read_generate_prompts(FieldReader& fields, const CallCon
                       text == nullptr, list);
 }
 
-// One id per prompt: a list's own, or a scalar with _0, _1, ... for a batch.
+// One id per prompt: from a list, or for a batch a single id with the suffixes _0, _1, ...
 std::vector<std::string> read_prompt_ids(FieldReader& fields, const CallContext& context,
                                          const PromptList& list, PreparedCall& call) {
   const Json* rid = fields.find(Body::kGenerate["rid"]);
@@ -167,20 +170,20 @@ std::vector<std::string> read_prompt_ids(FieldReader& fields, const CallContext&
   return ids;
 }
 
-// The first token of every text, where the model has one.
+// The token with which every text begins, if the model has one.
 std::optional<TokenId> first_token(const TextCodec& codec) {
   const auto tokens = codec.encode("", /*add_special_tokens=*/true);
   if (!tokens.ok() || tokens->empty()) return std::nullopt;
   return tokens->front();
 }
 
-// The session of a request: where its turns are read and kept.
+// The session of a request, from which its turns are read and in which they are stored.
 struct SessionPlace {
   std::optional<SessionParams> params;
   std::string holder;
 };
 
-// Puts what the session has before the prompt.
+// Puts the tokens of the session before the prompt.
 std::optional<ApiError> read_session(FieldReader& fields, const CallContext& context,
                                      PromptList& list, SessionPlace& place) {
   place.params = read_session_params(fields);
@@ -195,7 +198,7 @@ std::optional<ApiError> read_session(FieldReader& fields, const CallContext& con
                                   context.created, list.prompts.front());
 }
 
-// The fields that each prompt of a batch may have for itself.
+// The fields that may differ between the prompts of a batch.
 struct PromptFields {
   SamplingFields sampling;
   SchedulingFields scheduling;
@@ -204,7 +207,7 @@ struct PromptFields {
   std::optional<int64_t> thinking_budget;
 };
 
-// Different ones in a call.
+// Limit for different constraints in one call.
 constexpr size_t kMaxForms = 64;
 
 std::optional<ApiError> check_num_forms(const std::vector<PromptFields>& prompts) {
@@ -257,7 +260,7 @@ std::variant<PromptFields, ApiError> read_prompt_fields(FieldReader& fields,
   };
   const SamplingFields asked = result.sampling;
   if (auto error = fit(list.prompts[index], asked)) {
-    // The limit that the error names fits all prompts that it is for.
+    // If the parameters apply to all prompts, the error names the limit that suits the longest one.
     const Json* const all = fields.find(Body::kGenerate["sampling_params"]);
     const bool is_for_all = all == nullptr || !all->is_array();
     return is_for_all ? *fit(longest_prompt(list), asked) : *error;
@@ -287,7 +290,7 @@ PrepareResult prepare(const CallContext& context, const Json& object, bool as_pr
   const size_t num_prompts = list.prompts.size();
   const std::vector<std::string> ids = read_prompt_ids(fields, context, list, call);
 
-  // First everything that can be refused, then the requests, which copy the prompts.
+  // First checks everything that can be refused, then builds the requests, which copy the prompts.
   std::vector<PromptFields> prompts;
   size_t num_answers = 0;
   for (size_t i = 0; i < num_prompts; ++i) {
@@ -318,7 +321,8 @@ PrepareResult prepare(const CallContext& context, const Json& object, bool as_pr
     prompts[i].scheduling.apply(request);
     request.sampling = sampling.sampling;
     request.stop = sampling.stop;
-    // A form begins at once, unless the request says that the model reasons before it.
+    // A constraint applies from the first token, unless the request says that the model reasons
+    // first.
     const ReasoningFirst reasoning = prompts[i].form && !reasons_first
                                          ? ReasoningFirst::kNo
                                          : reasoning_after(context, request.prompt);
@@ -389,7 +393,7 @@ PrepareResult prepare(const CallContext& context, const Json& object, bool as_pr
   return call;
 }
 
-// The field of /generate that the first instance has: every other one must have it, too.
+// Collects a field of /generate from the instances: if the first one has it, all others must.
 std::optional<ApiError> gather_instances(const Json& instances, Json& generate, FieldNames& names) {
   const char* const name =
       instances[0].is_object() && instances[0].contains("text") ? "text" : "input_ids";

@@ -30,14 +30,14 @@ std::shared_ptr<const AssembledAnswer> assemble(std::string_view text,
   parser->push(text, deltas);
   parser->finish(parsers::TextEnd::kStopped, deltas);
   for (parsers::AnswerDelta& delta : deltas) {
-    // A call that does not end is text: there is no stream that has shown it.
+    // A call without its end becomes text, because no stream has shown its beginning.
     if (auto* const end = std::get_if<parsers::ToolCallEnd>(&delta)) end->cut = false;
     answer->add(std::move(delta));
   }
   return answer;
 }
 
-// The format that field `name` says, or the server's own. "auto" is the latter, too.
+// The format that the field `name` selects; the server's own if it is missing or "auto".
 template <typename Format>
 Format read_format(FieldReader& fields, const Field& name,
                    Result<Format> (*parse)(std::string_view), Format otherwise) {
@@ -49,7 +49,7 @@ Format read_format(FieldReader& fields, const Field& name,
   return otherwise;
 }
 
-// Taken out of the body, as it can be most of it.
+// Moves the text out of the body, because it can be most of the body.
 std::string read_text(FieldReader& fields) {
   auto text = fields.string(Body::kParse["text"]);
   if (!text) fields.fail(missing_parameter("text"));

@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// An id as clients may choose them; "" without one.
+// Reads an id that the client chose; "" if there is none.
 std::string read_id(FieldReader& fields, const Field& name) {
   std::string id = fields.string(name).value_or("");
   if (!id.empty() && !is_request_id(id)) {
@@ -75,7 +75,7 @@ std::optional<SessionParams> read_session_params(FieldReader& fields) {
   if (std::string rid = read_id(inner, Body::kSession["rid"]); !rid.empty())
     params.rid = std::move(rid);
   params.offset = inner.integer(Body::kSession["offset"]);
-  if (params.offset == 0) params.offset.reset();  // as SGLang's clients write that there is none
+  if (params.offset == 0) params.offset.reset();  // SGLang's clients send 0 for "no offset"
   params.replace = inner.flag(Body::kSession["replace"]);
   params.drop_previous_output = inner.flag(Body::kSession["drop_previous_output"]);
   if (inner.error()) {

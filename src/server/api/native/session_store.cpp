@@ -13,7 +13,7 @@
 namespace heddle::server {
 
 size_t SessionStore::Turn::num_bytes() const {
-  constexpr size_t kOverhead = 512;  // names and nodes
+  constexpr size_t kOverhead = 512;  // estimated bytes of a turn's names and map nodes
   return kOverhead + (prompt.size() + output.size()) * sizeof(TokenId);
 }
 
@@ -210,7 +210,8 @@ void SessionStore::make_room(const Key& kept) {
   }
 }
 
-// Of those that have tokens. False where there is none but `kept`.
+// Closes the session of the holder that was unused longest. Returns false if only `kept` has
+// tokens.
 bool SessionStore::close_oldest_of(const std::string& holder, const Key& kept) {
   auto oldest = sessions_.end();
   for (auto session = sessions_.lower_bound({holder, ""});
@@ -238,7 +239,7 @@ std::map<std::string, size_t> SessionStore::bytes_by_holder() const {
   return bytes;
 }
 
-// Null when it was forgotten, and where another one has taken its name since.
+// The session of a turn; null if the turn was forgotten, even if another one has its name now.
 SessionStore::Session* SessionStore::find_turn(const SessionTurn& turn, Turn*& found) {
   const auto session = sessions_.find(turn.session_);
   if (session == sessions_.end()) return nullptr;

@@ -21,7 +21,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 using TokenLists = std::vector<std::vector<TokenId>>;
 
-// {"tokens": .., "count": .., "max_model_len": ..}: lists of them where it was a list of texts.
+// The answer {"tokens": .., "count": .., "max_model_len": ..}, with lists of these for a list of
+// texts.
 JsonAnswer tokens_answer(TokenLists lists, bool batched, const CallContext& context) {
   const auto shown = std::make_shared<const TokenLists>(std::move(lists));
   JsonPieces body;
@@ -48,7 +49,7 @@ AnswerResult tokenize_messages(FieldReader& fields, const CallContext& context) 
   return tokens_answer(std::move(lists), /*batched=*/false, context);
 }
 
-// Each text is freed once it is encoded.
+// Encodes the texts; each is freed once it is encoded.
 AnswerResult tokenize_texts(Json& prompt, bool add_special_tokens, const CallContext& context) {
   TokenLists lists;
   size_t num_tokens = 0;

@@ -85,7 +85,7 @@ class OllamaAdapter final : public DeltaAdapter {
     } else if (const auto* const arguments = std::get_if<parsers::ArgumentsDelta>(&delta)) {
       call_.arguments += arguments->json;
     } else if (const auto& end = std::get<parsers::ToolCallEnd>(delta); end.complete) {
-      append_line("", "", Json::array({call_json(call_)}), out);  // whole
+      append_line("", "", Json::array({call_json(call_)}), out);  // emits the complete call
     } else if (!end.text.empty() && !end.cut) {
       append_line(end.text, "", Json(), out);
     }
@@ -99,7 +99,8 @@ class OllamaAdapter final : public DeltaAdapter {
   }
 
  private:
-  // Nothing of a call is sent before its end: a stream can still show one that is cut as text.
+  // Cut-off calls are shown as text. A stream can do that, because nothing of a call is sent before
+  // its end.
   static ChatAnswerOptions with_call_text(ChatAnswerOptions options) {
     options.stream.parser.keep_call_text = true;
     return options;
@@ -113,19 +114,19 @@ class OllamaAdapter final : public DeltaAdapter {
               {"arguments", object_of_json(call.arguments)}}}};
   }
 
-  // This API has one text of each kind, and a list of calls.
+  // Joins the parts of an answer: this API has one text of each kind, and a list of calls.
   void join_parts() {
     for (const AnswerPart& part : parts()) {
       if (part.kind == AnswerPart::Kind::kContent) content_ += part.text;
       if (part.kind == AnswerPart::Kind::kReasoning) thinking_ += part.text;
-      // The arguments of a call that was cut are no object.
+      // The arguments of a call that was cut off are no JSON object.
       if (part.kind == AnswerPart::Kind::kCall && part.call.complete) {
         calls_.push_back(call_json(part.call));
       }
     }
   }
 
-  // Of the content's tokens that no line has shown.
+  // Log probabilities of the content's tokens that no line has shown yet.
   [[nodiscard]] Json next_logprobs() {
     std::string list = "[";
     for (size_t i = num_shown_; i < content_logprobs().size(); ++i) {
@@ -171,10 +172,10 @@ class OllamaAdapter final : public DeltaAdapter {
   }
 
   const Shape shape_;
-  parsers::ToolCall call_;  // being emitted
-  size_t num_calls_ = 0;    // that were shown
-  size_t num_shown_ = 0;    // of content_logprobs()
-  std::string content_;     // of an answer that is not streamed, as these
+  parsers::ToolCall call_;  // the call that is being received
+  size_t num_calls_ = 0;    // number of calls shown so far
+  size_t num_shown_ = 0;    // number of content_logprobs() shown so far
+  std::string content_;     // content of an answer that is not streamed
   std::string thinking_;
   Json calls_ = Json::array();
 };
@@ -189,7 +190,7 @@ std::unique_ptr<ApiAdapter> make_ollama_generate_adapter(ChatAnswerOptions optio
 
 // ---- The request ----
 
-// Ollama's name of a sampling field, and ours.
+// Ollama's names of sampling fields, and those of a chat.
 constexpr std::pair<std::string_view, const char*> kOptionNames[] = {
     {Body::kOllamaOptions["temperature"], "temperature"},
     {Body::kOllamaOptions["top_p"], "top_p"},
@@ -215,11 +216,11 @@ std::optional<ApiError> read_ollama_options(const CallContext& context, FieldRea
     names.add(ours, options.name_of(theirs));
   }
   const auto top_k = options.integer(Body::kOllamaOptions["top_k"]);
-  if (top_k && *top_k <= 0) chat["top_k"] = -1;  // off, as there
+  if (top_k && *top_k <= 0) chat["top_k"] = -1;  // switches top_k off, as in Ollama
   const auto limit = options.integer(Body::kOllamaOptions["num_predict"]);
   if (options.error()) return options.error();
   for (const std::string& name : options.unasked()) context.note_unused("option", name);
-  if (limit && *limit > 0) {  // others: no limit but the context
+  if (limit && *limit > 0) {  // other values mean no limit except the context
     chat["max_tokens"] = *limit;
     names.add("max_tokens", options.name_of("num_predict"));
   }
@@ -258,7 +259,8 @@ std::optional<ApiError> read_ollama_think(FieldReader& fields, Json& chat) {
   return std::nullopt;
 }
 
-// Everything but the prompt. Fields that are not Ollama's, those of scheduling, are passed on.
+// Converts everything except the prompt. Fields of scheduling, which Ollama does not have, are
+// copied.
 std::optional<ApiError> chat_without_prompt(const CallContext& context, const Json& body,
                                             Json& chat, FieldNames& names) {
   chat = body;
@@ -297,7 +299,7 @@ PrepareResult prepare_lines(const CallContext& context, const Json& chat,
   return result;
 }
 
-// The answer to a client that only wants the model to be there.
+// The empty answer to a client that only wants the model to be loaded.
 PrepareResult answer_that_it_is_there(const CallContext& context, const std::string& model,
                                       bool is_chat) {
   JsonPieces body;
@@ -330,7 +332,7 @@ PrepareResult prepare_ollama_chat(const CallContext& context, std::string_view b
   const size_t num_past = num_past_messages(*messages);
   for (size_t i = 0; i < messages->size(); ++i) {
     Json copy = (*messages)[i];
-    if (!copy.is_object()) {  // an error, or no more than a history has
+    if (!copy.is_object()) {  // an error, or repaired later in a history
       chat["messages"].push_back(std::move(copy));
       continue;
     }
@@ -346,7 +348,7 @@ PrepareResult prepare_ollama_chat(const CallContext& context, std::string_view b
       auto text = copy["content"].get<std::string>();
       copy["content"] = text.empty() ? "[image]" : text + " [image]";
     }
-    if (copy.contains("tool_name")) {  // of a result
+    if (copy.contains("tool_name")) {  // field of a tool's result
       if (!copy.contains("name")) copy["name"] = std::move(copy["tool_name"]);
       copy.erase("tool_name");
     }
@@ -412,7 +414,8 @@ Json model_details(const ModelInfo& model) {
 
 Json ollama_models(const Engine& engine, const std::vector<std::string>& names,
                    const OllamaListing& listing) {
-  constexpr int64_t kForever = int64_t{100} * 365 * 24 * 3600;  // the model is never unloaded
+  // A hundred years in seconds: the model is never unloaded.
+  constexpr int64_t kForever = int64_t{100} * 365 * 24 * 3600;
   const ModelInfo& model = engine.model_info();
   const MemoryPlan& plan = engine.memory_plan();
   const int64_t num_bytes = plan.weights_bytes + plan.mapped_weights_bytes;
@@ -437,7 +440,7 @@ AnswerResult answer_ollama_show(const CallContext& context, std::string_view bod
   Json object;
   if (auto error = parse_json_object(body, object)) return *error;
   FieldReader fields(object);
-  const auto old_name = fields.string(Body::kShow["name"]);  // of early clients
+  const auto old_name = fields.string(Body::kShow["name"]);  // field name of early clients
   if (object.find("model") == object.end() && old_name) object["model"] = *old_name;
   FieldReader named(object);
   static_cast<void>(read_model_name(named, context));

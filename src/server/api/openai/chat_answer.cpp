@@ -20,16 +20,17 @@ namespace {
 
 using parsers::AnswerDelta;
 
-// Turns the arguments of calls of custom tools into the text that these take, while they arrive.
+// Converts the arguments of calls of custom tools to texts while they arrive.
 class CustomCalls {
  public:
   // `names` outlives the object.
   explicit CustomCalls(const std::set<std::string, std::less<>>* names) : names_(names) {}
 
-  // Whether the last call that began is one of a custom tool.
+  // Whether the call that began last is one of a custom tool.
   [[nodiscard]] bool is_open() const { return is_open_; }
 
-  // Changes the arguments of such a call to its text. False: there is nothing of it to show.
+  // Replaces the arguments in a delta by text of the tool's input. Returns false if there is
+  // nothing to show.
   bool show(AnswerDelta& delta) {
     if (const auto* const call = std::get_if<parsers::ToolCallBegin>(&delta)) {
       is_open_ = names_->contains(call->name);
@@ -48,7 +49,7 @@ class CustomCalls {
     const auto* const end = std::get_if<parsers::ToolCallEnd>(&delta);
     if (end == nullptr) return true;
     if (!is_open_ || !end->complete) return false;
-    // Arguments of another form than {"input": TEXT} are shown as they are.
+    // Arguments in another form than {"input": TEXT} are shown unchanged.
     const std::string whole = custom_input(arguments_);
     if (!whole.starts_with(shown_) || whole.size() == shown_.size()) return false;
     delta = parsers::ArgumentsDelta{end->index, whole.substr(shown_.size())};
@@ -89,7 +90,7 @@ class ChatAdapter final : public ApiAdapter {
   void event(size_t choice, const RequestEvent& event, std::string& out) override {
     ChoiceLog& log = logs_[choice];
     log.add(event);
-    log.text.clear();  // its deltas say the same
+    log.text.clear();  // the deltas contain the same text
     parsers::AnswerDeltas deltas = streams_[choice].add(event);
     log.counts.reasoning_tokens = streams_[choice].reasoning_tokens();
     if (!options_.streaming.stream) {
@@ -101,7 +102,7 @@ class ChatAdapter final : public ApiAdapter {
     for (AnswerDelta& delta : deltas) {
       if (!customs_[choice].show(delta)) continue;
       append_chunk(choice, &delta, out);
-      log.logprobs.clear();  // the first chunk of an event has them
+      log.logprobs.clear();  // only the first chunk of an event contains them
       log.tokens.clear();
     }
     if (shows_logprobs(log) || shows_tokens(log)) append_chunk(choice, Rest{}, out);
@@ -148,16 +149,16 @@ class ChatAdapter final : public ApiAdapter {
   }
 
  private:
-  // A choice is streamed as its role, then its deltas, then its end. An event's data beside its
-  // text go with its first delta, or as the rest.
+  // The kinds of chunks. A choice is streamed as its role, then its deltas, then its end. An
+  // event's data other than text is sent with its first delta, or alone as Rest.
   struct Role {};
 
   struct Rest {};
 
   using Chunk = std::variant<Role, const AnswerDelta*, Rest, Finish>;
 
-  // The I/O thread writes a chunk for every token: it is put together of texts, most of which are
-  // made once.
+  // Appends one chunk. The I/O thread writes one for every token, so it is joined from texts, most
+  // of which are built once.
   void append_chunk(size_t index, const Chunk& kind, std::string& out) const {
     const ChoiceLog& log = logs_[index];
     const bool is_role = std::holds_alternative<Role>(kind);
@@ -205,7 +206,7 @@ class ChatAdapter final : public ApiAdapter {
     list.integers(ids).write_all(out);
   }
 
-  // Exactly one key, but for reasoning under both names.
+  // Appends a delta with exactly one key, or two if reasoning is shown under both names.
   void append_delta(const AnswerDelta& delta, bool is_custom, std::string& out) const {
     if (const auto* const content = std::get_if<parsers::ContentDelta>(&delta)) {
       out += "\"content\":";
@@ -248,7 +249,8 @@ class ChatAdapter final : public ApiAdapter {
     text.empty() ? json.value(nullptr) : json.text(text);
   }
 
-  // Content is null where there are calls and no text; without calls there is no list of them.
+  // Adds the message. Its content is null if there are calls and no text; without calls it has no
+  // list of them.
   void add_message(const parsers::AssembledAnswer& answer, JsonPieces& body) const {
     body.begin_object().key("role").value("assistant").key("content");
     if (answer.content.empty() && !answer.calls.empty()) {
@@ -256,7 +258,7 @@ class ChatAdapter final : public ApiAdapter {
     } else {
       body.text(answer.content);
     }
-    body.key("refusal").value(nullptr);  // OpenAI's schema requires it
+    body.key("refusal").value(nullptr);  // OpenAI's schema requires this field
     add_reasoning(answer.reasoning, body);
     if (!answer.calls.empty()) {
       body.key("tool_calls").begin_list();
@@ -277,7 +279,7 @@ class ChatAdapter final : public ApiAdapter {
     body.end_object();
   }
 
-  // The object is left open.
+  // Writes the beginning of an answer; leaves the JSON object open.
   void begin_answer(JsonPieces& answer, std::string_view object) const {
     answer.begin_object().key("id").value(options_.id).key("object").value(object);
     answer.key("created").value(options_.created).key("model").value(options_.model);
@@ -295,8 +297,8 @@ class ChatAdapter final : public ApiAdapter {
     return usage_json(logs_, logs_.size(), options_.cache_details);
   }
 
-  // {"content": [{"token": .., "logprob": .., "bytes": [..], "top_logprobs": [..]}, ..],
-  //  "refusal": null}
+  // Adds {"content": [{"token": .., "logprob": .., "bytes": [..], "top_logprobs": [..]}, ..],
+  // "refusal": null}.
   JsonPieces& add_logprobs(const ChoiceLog& log, JsonPieces& answer) const {
     const auto write_entry = [this, &log](size_t index, std::string& out) {
       append_token_logprob(log.logprobs, index, *options_.codec, out);
@@ -307,11 +309,12 @@ class ChatAdapter final : public ApiAdapter {
 
   ChatAnswerOptions options_;
   std::vector<ChoiceLog> logs_;
-  std::vector<AnswerStream> streams_;              // per choice
-  std::vector<CustomCalls> customs_;               // likewise
-  std::vector<parsers::AssembledAnswer> answers_;  // per choice, of an answer sent as a whole
-  std::vector<bool> started_;                      // per choice: its role was streamed
-  std::string chunk_begin_;                        // of a stream: all chunks up to their index
+  std::vector<AnswerStream> streams_;  // one per choice
+  std::vector<CustomCalls> customs_;   // one per choice
+  // One per choice, for answers that are not streamed.
+  std::vector<parsers::AssembledAnswer> answers_;
+  std::vector<bool> started_;  // for each choice: its role was streamed
+  std::string chunk_begin_;    // beginning of every chunk of the stream, up to the choice's index
 };
 
 }  // namespace

@@ -30,7 +30,7 @@ void refuse_unserved_chat_fields(FieldReader& fields) {
   refuse_unserved_features(fields);
   for (const char* const name : {"functions", "function_call"}) {
     const Json* const value = fields.find(name);
-    // Old clients always send a value that asks for no call.
+    // Old clients always send a value that requests no call.
     if (value == nullptr || *value == "none" || (value->is_array() && value->empty())) continue;
     fields.fail(unsupported_parameter(name, "it is deprecated; use `tools` and `tool_choice`"));
   }
@@ -43,7 +43,7 @@ void refuse_unserved_chat_fields(FieldReader& fields) {
   }
 }
 
-// The name by which the request has a budget for its reasoning.
+// Maps the budget of reasoning to the field in which the request has it.
 FieldNames name_of_budget(FieldReader& fields) {
   FieldNames names;
   if (fields.find(Body::kThinking["max_thinking_tokens"]) != nullptr) return names;
@@ -58,7 +58,7 @@ FieldNames name_of_budget(FieldReader& fields) {
   return names;
 }
 
-// See AnswerStreamOptions::text_stops. Special tokens are no text.
+// See AnswerStreamOptions::text_stops. Special tokens do not count as text.
 std::vector<std::pair<TokenId, std::string>> text_stops(const CallContext& context,
                                                         std::span<const TokenId> stop_token_ids) {
   std::vector<std::pair<TokenId, std::string>> stops;
@@ -135,7 +135,8 @@ PrepareResult prepare_chat_call(const CallContext& context, const Json& body,
   }
   if (auto error = StopPatterns().add(sampling)) return *error;
   if (tools.choice.forces_call()) {
-    // They would cut the call, whose arguments may hold them. Its form says where the answer ends.
+    // Stop texts would cut the call, because its arguments may contain them. The constraint on the
+    // call determines its end.
     if (auto error = check_stop_texts(sampling.stop, context.answers, "stop")) return *error;
     sampling.stop.texts.clear();
     sampling.stop.patterns.clear();

@@ -27,14 +27,14 @@ using Json = nlohmann::ordered_json;
 
 // ---- The answer ----
 
-// Characters of UTF-8 text: every byte but the continuation ones.
+// Counts the characters of UTF-8 text: all bytes except continuation bytes.
 int64_t num_characters(std::string_view text) {
   return std::ranges::count_if(
       text, [](char byte) { return (static_cast<unsigned char>(byte) & 0xc0u) != 0x80u; });
 }
 
-// A token as text. Tokens that are part of a character would all read as U+FFFD: they are shown as
-// OpenAI does, by their bytes: bytes:\xe2\x82.
+// A token as text. A token that is only part of a character would read as U+FFFD, so its bytes are
+// shown as in OpenAI's API: "bytes:\xe2\x82".
 std::string token_text(const std::string& bytes) {
   if (tokenizer::is_valid_utf8(bytes)) return bytes;
   std::string text = "bytes:";
@@ -110,15 +110,15 @@ class CompletionAdapter final : public ApiAdapter {
  private:
   struct Shown {
     int64_t logprob_offset = 0;  // characters before the next token of the output
-    int64_t prompt_offset = 0;   // and of the prompt
-    size_t prompt_bytes = 0;     // likewise
+    int64_t prompt_offset = 0;   // characters before the next token of the echoed prompt
+    size_t prompt_bytes = 0;     // bytes before the next token of the echoed prompt
     bool prompt_ids = false;
     bool first_token = false;
-    bool log = false;  // of a stream: what the log has
+    bool log = false;  // for streams: the log has been shown
   };
 
-  // Tokens as they are shown: those of the prompt, where they are echoed, before those of the
-  // output. The prompt's first one follows nothing.
+  // The tokens whose log probabilities are shown: those of the prompt, if it is echoed, then those
+  // of the output. The prompt's first token has no log probability.
   struct ShownLogprobs {
     const ChoiceLog& log;
     std::optional<TokenId> first;
@@ -129,7 +129,7 @@ class CompletionAdapter final : public ApiAdapter {
 
     [[nodiscard]] bool is_first(size_t i) const { return first && i == 0; }
 
-    // The list that has an entry which is not the first, and where.
+    // The list and the index in it of an entry other than the prompt's first token.
     [[nodiscard]] std::pair<const LogprobLog&, size_t> entry(size_t i) const {
       if (i >= num_prompt()) return {log.logprobs, i - num_prompt()};
       return {log.prompt_logprobs, i - (first ? 1 : 0)};
@@ -142,13 +142,14 @@ class CompletionAdapter final : public ApiAdapter {
     }
   };
 
-  // The object is left open.
+  // Writes the beginning of an answer; leaves the JSON object open.
   void begin_answer(JsonPieces& answer) const {
     answer.begin_object().key("id").value(options_.id).key("object").value("text_completion");
     answer.key("created").value(options_.created).key("model").value(options_.model);
   }
 
-  // The choices of an answer that is not streamed, those of a prompt together.
+  // Indices of the choices that an answer shows which is not streamed; those of a prompt are
+  // adjacent.
   [[nodiscard]] std::vector<size_t> shown_choices() const {
     std::vector<size_t> choices(logs_.size());
     std::iota(choices.begin(), choices.end(), size_t{0});
@@ -172,7 +173,7 @@ class CompletionAdapter final : public ApiAdapter {
     return log.size() == 0 ? 0 : sum / static_cast<double>(log.size());
   }
 
-  // `number` is what it is called.
+  // Adds a choice. `number` is its index in the answer.
   void add_choice(size_t index, size_t number, JsonPieces& answer) {
     const ChoiceLog& log = logs_[index];
     answer.begin_object().key("index").value(number).key("text").text(log.text).key("logprobs");
@@ -189,7 +190,7 @@ class CompletionAdapter final : public ApiAdapter {
     answer.end_object();
   }
 
-  // {"tokens": [..], "token_logprobs": [..], "top_logprobs": [{..}, ..], "text_offset": [..]}
+  // Adds {"tokens": [..], "token_logprobs": [..], "top_logprobs": [{..}, ..], "text_offset": [..]}.
   JsonPieces& add_logprobs(size_t index, JsonPieces& answer) {
     Shown& shown = shown_[index];
     ShownLogprobs list{.log = logs_[index], .first = std::nullopt};
@@ -229,8 +230,8 @@ class CompletionAdapter final : public ApiAdapter {
     return answer.end_object();
   }
 
-  // Moves the place in the echoed text behind a token of the prompt. One that the text does not
-  // show, as that before all texts, takes no place.
+  // Advances the offset in the echoed text past a token of the prompt. A token that the text does
+  // not show, such as the one that begins every text, has no length.
   void pass_prompt_token(TokenId token, const std::string& bytes, std::string_view echo,
                          Shown& shown) const {
     const std::string_view rest = echo.substr(std::min(shown.prompt_bytes, echo.size()));
@@ -238,7 +239,7 @@ class CompletionAdapter final : public ApiAdapter {
         options_.codec->decode(std::span(&token, 1), /*skip_special_tokens=*/true).empty()) {
       return;
     }
-    // A tokenizer may put a blank before all text, which the text does not have.
+    // A tokenizer may put a blank before every text, which the echoed text does not contain.
     const bool has_blank =
         shown.prompt_bytes == 0 && bytes.starts_with(' ') && !rest.starts_with(' ');
     const size_t num_bytes = bytes.size() - (has_blank ? 1 : 0);
@@ -250,7 +251,8 @@ class CompletionAdapter final : public ApiAdapter {
     return options_.echoes[index / options_.choices_per_prompt];
   }
 
-  // {"text": logprob, ..}. Of two tokens that read alike the likelier one, which comes first.
+  // Appends {"text": logprob, ..}. If two tokens have the same text, the likelier one is shown; it
+  // comes first.
   void append_top(const LogprobLog& log, size_t index, std::string& out) const {
     std::vector<std::string> texts;
     out += '{';
@@ -276,15 +278,15 @@ class CompletionAdapter final : public ApiAdapter {
 
   CompletionAnswerOptions options_;
   std::vector<ChoiceLog> logs_;
-  std::vector<Shown> shown_;  // per choice
-  JsonPieces rest_;           // of the last message of a stream
+  std::vector<Shown> shown_;  // one per choice
+  JsonPieces rest_;           // remainder of the last message of a stream
 };
 
 // ---- The request ----
 
-constexpr int64_t kDefaultMaxTokens = 16;  // OpenAI's
+constexpr int64_t kDefaultMaxTokens = 16;  // default of OpenAI's API
 
-// The text each prompt's answers begin with: as it was sent, or spelled out from ids.
+// The text with which each prompt's answers begin: the prompt as sent, or decoded from its ids.
 std::vector<std::string> echo_texts(const Json& prompt, const PromptList& list,
                                     const TextCodec& codec) {
   std::vector<std::string> texts;
@@ -296,7 +298,8 @@ std::vector<std::string> echo_texts(const Json& prompt, const PromptList& list,
   return texts;
 }
 
-// With a suffix one text, which a body of any size brings once.
+// Reads the prompts. With a suffix there must be a single text, so its size is only limited by the
+// body.
 std::optional<ApiError> read_completion_prompts(const Json& prompt, std::string_view suffix,
                                                 const CallContext& context, PromptList& list) {
   if (suffix.empty()) return read_prompts(prompt, "prompt", context, true, true, list);
@@ -321,7 +324,7 @@ PrepareResult prepare_completions(const CallContext& context, std::string_view b
   refuse_fields(fields, {"max_thinking_tokens", "custom_params"});
   refuse_sessions(fields);
   const std::optional<AnswerForm> form = read_answer_form(fields);
-  // With `echo` there is something to show without a token of output.
+  // With `echo` an answer without output tokens still shows something.
   const bool echo = fields.flag(Body::kCompletions["echo"]);
   const std::string suffix = fields.string_or_preset(Body::kCompletions["suffix"]);
   if (echo && !suffix.empty()) {
@@ -375,7 +378,8 @@ PrepareResult prepare_completions(const CallContext& context, std::string_view b
   };
   for (const auto& ids : list.prompts) {
     SamplingFields fitted = sampling;
-    if (fit(ids, fitted)) {  // the limit that the error names fits all prompts
+    if (fit(ids, fitted)) {  // the error is made for the longest prompt, so that the limit it names
+                             // suits all prompts
       fitted = sampling;
       return *fit(longest_prompt(list), fitted);
     }

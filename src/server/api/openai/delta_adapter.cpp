@@ -8,7 +8,7 @@ namespace heddle::server {
 
 namespace {
 
-// With a seed of its own for the ids of calls.
+// The options, with a new seed for the ids of calls.
 AnswerStreamOptions stream_options_of(const ChatAnswerOptions& options) {
   AnswerStreamOptions stream = options.stream;
   stream.parser.id_seed = options.id;

@@ -26,7 +26,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The number of the last event that the client has; -1: none.
+// Reads the number of the last event that the client has; -1: none.
 std::variant<int64_t, ApiError> read_starting_after(const HttpRequest& request) {
   const auto text = request.query_value("starting_after");
   if (!text || text->empty()) return int64_t{-1};
@@ -39,15 +39,15 @@ std::variant<int64_t, ApiError> read_starting_after(const HttpRequest& request) 
                                    printable(*text, 40)));
 }
 
-// Holders have no slash.
+// The key of a response's recording. It is unambiguous because holders contain no slash.
 std::string key_of_reader(const std::string& id, const std::string& holder) {
   return fmt::format("{}/{}", holder, id);
 }
 
-// The events that a response has before it ends.
+// Number of the last event that every response has before its output begins.
 constexpr int64_t kLastEventOfBegin = 1;
 
-// Those of `events`, which are whole, that come after number `after`.
+// The part of `events`, which are complete, after event number `after`.
 std::string_view events_after(std::string_view events, int64_t after) {
   constexpr std::string_view kName = "\"sequence_number\":";
   while (!events.empty()) {
@@ -62,11 +62,11 @@ std::string_view events_after(std::string_view events, int64_t after) {
   return events;
 }
 
-// A streamed answer without a client: passes its events on, then how it ended.
+// The exchange of a streamed answer without a client: passes on its events, and then how it ended.
 class EventExchange final : public Exchange {
  public:
   using OnEvents = std::function<void(std::string_view events)>;
-  using OnEnd = std::function<void(HttpResponse answer)>;  // a refusal, or 200
+  using OnEnd = std::function<void(HttpResponse answer)>;  // receives a refusal, or 200
 
   EventExchange(HttpRequest request, OnEvents on_events, OnEnd on_end)
       : Exchange(std::move(request)),
@@ -111,7 +111,7 @@ BackgroundResponses::BackgroundResponses(GenerationHost& host,
 
 void BackgroundResponses::start(const std::shared_ptr<Exchange>& exchange, PreparedCall call,
                                 const EarlyAborts::Call& arrived) {
-  if (exchange->gone()) {  // it does not know the id
+  if (exchange->gone()) {  // the client does not know the id
     return LoggedCall::end(std::move(call.logged), host_.threads);
   }
   const HttpRequest& request = exchange->request();
@@ -127,7 +127,7 @@ void BackgroundResponses::start(const std::shared_ptr<Exchange>& exchange, Prepa
                   .counted = exchange->hand_over_count(),
                   .error_form = request.error_form};
   BackgroundAnswer background = std::move(*call.background);
-  // Shared with the answer: what is refused before it ran at all is this request's own answer.
+  // Shared with the callback: if the call is refused before it runs, this client gets the error.
   const auto client = std::make_shared<std::shared_ptr<Exchange>>(exchange);
   const auto on_answer = [this, client, own,
                           holder = background.running.holder](HttpResponse answer) {
@@ -136,7 +136,8 @@ void BackgroundResponses::start(const std::shared_ptr<Exchange>& exchange, Prepa
       responses_->erase(own.id, holder);
       return std::exchange(*client, nullptr)->respond(std::move(answer));
     }
-    if (answer.status != 200) keep_failure(own.id, holder, answer);  // else the adapter keeps it
+    // The adapter stores a successful answer.
+    if (answer.status != 200) keep_failure(own.id, holder, answer);
     end_readers(own.id, holder, answer.status == 200);
   };
   call.background.reset();
@@ -150,7 +151,7 @@ void BackgroundResponses::start(const std::shared_ptr<Exchange>& exchange, Prepa
   } else {
     taker = std::make_shared<CapturedExchange>(own, on_answer);
   }
-  // Before it starts, so that nothing runs that cannot be kept.
+  // Reserved before the call starts, so that no call runs whose response cannot be stored.
   if (const auto error = responses_->put_running(id, background.running)) {
     LoggedCall::end(std::move(call.logged), host_.threads,
                     to_string(StatusCode::kResourceExhausted));
@@ -158,8 +159,8 @@ void BackgroundResponses::start(const std::shared_ptr<Exchange>& exchange, Prepa
     return exchange->respond(error_response(*error, request));
   }
   Generation::start(host_, std::move(taker), std::move(call), arrived);
-  if (*client == nullptr) return;  // it was refused
-  // Its events come later, on this thread.
+  if (*client == nullptr) return;  // the call was refused
+  // Its events will arrive later, on this thread.
   const std::shared_ptr<Exchange> waiting = std::exchange(*client, nullptr);
   if (!is_stream) {
     return waiting->respond({.headers = {}, .body = std::move(background.queued)});
@@ -253,7 +254,7 @@ void BackgroundResponses::stream(const std::shared_ptr<Exchange>& exchange, cons
                });
 }
 
-// Makes the events on a worker and passes them on, on the I/O thread.
+// Writes the events on a worker and passes them on, on the I/O thread.
 void BackgroundResponses::write_events(Reader reader,
                                        std::shared_ptr<const StoredResponse> response,
                                        std::function<void(std::string events)> then) {
@@ -266,7 +267,7 @@ void BackgroundResponses::write_events(Reader reader,
   if (!host_.threads.run_on_worker(work)) work();
 }
 
-// The response may have ended while its first events were written.
+// Adds a reader to a running response, which may have ended while its first events were written.
 void BackgroundResponses::follow(const std::string& id, const std::string& holder, Reader reader) {
   reader.starting_after = std::max(reader.starting_after, kLastEventOfBegin);
   running_[key_of_reader(id, holder)].readers.push_back(std::move(reader));
@@ -274,7 +275,7 @@ void BackgroundResponses::follow(const std::string& id, const std::string& holde
   if (response == nullptr || !response->is_running) end_readers(id, holder, true);
 }
 
-// `is_complete`: the events that were recorded have an end.
+// Ends all readers of a response. `is_complete`: the recorded events include the last one.
 void BackgroundResponses::end_readers(const std::string& id, const std::string& holder,
                                       bool is_complete) {
   const auto entry = running_.extract(key_of_reader(id, holder));
@@ -320,9 +321,9 @@ HttpResponse BackgroundResponses::cancel(const HttpRequest& request, const std::
                            .param = "response_id"},
                           request);
   }
-  // It is live: its abort needs no room.
+  // The call runs, so no abort needs to be remembered.
   static_cast<void>(Generation::abort(host_, id, response.holder));
-  StoredResponse shown = response;  // until the engine has ended it
+  StoredResponse shown = response;  // shown until the engine has ended the call
   shown.body = with_state(response.body, "cancelled");
   HttpResponse answer{.headers = {}, .body = shown.body};
   responses_->replace(id, std::move(shown));

@@ -22,7 +22,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kInputItems = "/input_items";
 
-// The parts of an assistant's text have both lists, also where the client sent neither.
+// Adds the two lists that the parts of an assistant's text have, if the client did not send them.
 void complete_parts(Json& content) {
   for (Json& part : content) {
     if (!part.is_object() || part.value("type", Json()) != "output_text") continue;
@@ -32,7 +32,7 @@ void complete_parts(Json& content) {
   }
 }
 
-// As OpenAI's servers show it, whose clients may send less.
+// An item in the form that OpenAI's servers show; clients may send less.
 Json shown_item(Json shown) {
   const Json type = shown.value("type", Json());
   if (type == "message") {

@@ -19,7 +19,7 @@ namespace heddle::server {
 
 namespace {
 
-// Of the ids that the server makes up, and no part of those of items.
+// Prefix of the ids that the server generates; ids of items do not contain it.
 constexpr std::string_view kResponseIdPrefix = "resp_";
 
 size_t num_bytes_of(const StoredResponse& response) {
@@ -27,7 +27,7 @@ size_t num_bytes_of(const StoredResponse& response) {
          response.cuts.size() * sizeof(StoredResponse::Cut);
 }
 
-// Holders have no slash.
+// The key of a response. It is unambiguous because holders contain no slash.
 std::string key_of_response(const std::string& id, const std::string& holder) {
   return fmt::format("{}/{}", holder, id);
 }
@@ -83,7 +83,7 @@ std::optional<ApiError> ResponseStore::put_running(const std::string& id, Stored
   const std::string key = key_of_response(id, response.holder);
   const MutexLock lock(mutex_);
   if (const auto entry = entries_.find(key); entry != entries_.end()) {
-    if (!is_over_age(entry->second)) return std::nullopt;  // as put()
+    if (!is_over_age(entry->second)) return std::nullopt;  // ignored, as in put()
     drop(entry);
   }
   const auto found = by_holder_.find(response.holder);
@@ -190,7 +190,7 @@ void ResponseStore::drop_over_age() {
   for (auto next = order_.begin(); next != order_.end();) {
     const auto entry = entries_.find(*next++);
     if (entry->second.response->is_running) continue;
-    if (!is_over_age(entry->second)) return;  // those after it have ended later
+    if (!is_over_age(entry->second)) return;  // the entries after this one ended later
     drop(entry);
   }
 }
@@ -211,7 +211,7 @@ void ResponseStore::make_room(const std::string& newest) {
   }
 }
 
-// False where all that the holder has runs, or is the newest.
+// Drops the holder's oldest ended response. Returns false if all others run or are the newest.
 bool ResponseStore::drop_oldest_ended(const std::string& holder, const std::string& newest) {
   for (const std::string& key : order_) {
     const auto entry = entries_.find(key);

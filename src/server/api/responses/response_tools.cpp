@@ -39,7 +39,7 @@ std::optional<ApiError> ResponseTools::read(FieldReader& fields, Json& chat) {
 std::optional<ApiError> ResponseTools::read_list(const Json& tools, const std::string& param,
                                                  std::string_view space, const std::string& about,
                                                  Json& functions) {
-  // The description of a namespace stands before that of its first tool.
+  // The description of a namespace is written before that of its first tool.
   std::string before = about;
   for (size_t i = 0; i < tools.size(); ++i) {
     const std::string own = fmt::format("{}[{}]", param, i);
@@ -121,7 +121,7 @@ std::optional<ApiError> ResponseTools::read_choice(FieldReader& fields, Json& ch
   return std::nullopt;
 }
 
-// The function that a choice names, with its namespace or without.
+// The function that a choice names, with or without a namespace.
 std::optional<std::string> ResponseTools::function_of(const Json& chosen) const {
   const Json name = chosen.value("name", Json());
   const Json space = chosen.value("namespace", Json());
@@ -135,7 +135,8 @@ std::optional<std::string> ResponseTools::function_of(const Json& chosen) const 
   return name_in_prompt(tool->space, tool->name);
 }
 
-// Without what OpenAI's servers would run. A namespace stands for all of its tools.
+// The allowed tools without those that OpenAI's servers would run. A namespace means all of its
+// tools.
 Json ResponseTools::allowed(const Json& choice) const {
   Json functions = Json::array();
   const auto allow = [&functions](const std::string& name) {
@@ -159,7 +160,7 @@ Json ResponseTools::allowed(const Json& choice) const {
 
 const ResponseTools::Tool* ResponseTools::find(const std::string& function) const {
   if (const auto exact = tools_.find(function); exact != tools_.end()) return &exact->second;
-  const Tool* found = nullptr;  // by its own name, where only one tool has that
+  const Tool* found = nullptr;  // the only tool with this name, without its namespace
   for (const auto& [name, tool] : tools_) {
     if (tool.name != function) continue;
     if (found != nullptr) return nullptr;

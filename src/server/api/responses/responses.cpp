@@ -59,7 +59,7 @@ std::optional<ApiError> read_text_format(FieldReader& fields, const CallContext&
   return std::nullopt;
 }
 
-// State that OpenAI's servers keep and this one does not.
+// Refuses fields that refer to state which only OpenAI's servers have.
 void refuse_unserved_response_fields(FieldReader& fields) {
   if (fields.find("conversation") != nullptr) {
     fields.fail(unsupported_parameter("conversation",
@@ -78,21 +78,21 @@ void refuse_unserved_response_fields(FieldReader& fields) {
   }
 }
 
-// The limit of the answer by its name here, else by those that it has in a chat.
+// Reads the limit of the output by its name in this API, else by the names in a chat.
 std::optional<int64_t> read_max_output_tokens(FieldReader& fields) {
   std::optional<int64_t> limit;
   for (const std::string_view name :
        {Body::kResponses["max_output_tokens"].name, Body::kLimits["max_completion_tokens"].name,
         Body::kLimits["max_tokens"].name}) {
     const Json* const sent = fields.find(name);
-    if (sent != nullptr && *sent == -1) continue;  // no limit but the context
+    if (sent != nullptr && *sent == -1) continue;  // no limit except the context
     const auto value = fields.integer(name, 1);
     if (!limit) limit = value;
   }
   return limit;
 }
 
-// Logprobs are on with a count of alternatives, or where `include` names them.
+// Switches log probabilities on if a number of alternatives is given or `include` names them.
 void read_asked_logprobs(FieldReader& fields, const CallContext& context, Json& chat) {
   const auto num_top = fields.integer(Body::kResponsesPrompt["top_logprobs"]);
   const auto included = fields.strings(Body::kResponsesPrompt["include"]);
@@ -106,7 +106,8 @@ void read_asked_logprobs(FieldReader& fields, const CallContext& context, Json& 
   if (chat.value("logprobs", Json()) != true) chat.erase("top_logprobs");
 }
 
-// A response with logprobs is a tree of values in memory, unlike the answer of a chat.
+// Limits responses with log probabilities, which are a tree of values in memory, unlike the answer
+// of a chat.
 std::optional<ApiError> check_num_logprobs(const Request& request) {
   if (!request.return_logprobs) return std::nullopt;
   const int64_t each = 1 + request.top_logprobs;
@@ -117,10 +118,10 @@ std::optional<ApiError> check_num_logprobs(const Request& request) {
                                    request.top_logprobs, kMaxResponseLogprobs / each));
 }
 
-// 0.7f as 0.7, not as the nearest double's 0.699999988.
+// The shortest decimal of a float: 0.7f as 0.7, not as the double 0.699999988.
 double shown(float number) { return std::strtod(fmt::format("{}", number).c_str(), nullptr); }
 
-// The fields of the request that the answer repeats, with their defaults; `user` has none.
+// The fields of the request that the answer repeats, with their defaults; `user` has no default.
 Json repeated_fields(const Json& body, const ModelInfo& model) {
   const auto field = [&body](const char* name, Json otherwise) {
     const auto found = body.find(name);
@@ -145,7 +146,8 @@ Json repeated_fields(const Json& body, const ModelInfo& model) {
   return repeated;
 }
 
-// A response is written whole again and again: in events, and for those who ask for it.
+// Limits the repeated fields, because a response is written whole many times: in events, and for
+// every GET.
 std::optional<ApiError> check_repeated(const Json& repeated) {
   const size_t num_bytes = dump_json(repeated).size();
   if (num_bytes <= kMaxRepeatedBytes) return std::nullopt;
@@ -157,7 +159,7 @@ std::optional<ApiError> check_repeated(const Json& repeated) {
                                          num_bytes, kMaxRepeatedBytes)};
 }
 
-// The items of the response that the client goes on from.
+// Reads the items of the response that this one continues.
 std::optional<ApiError> read_previous(FieldReader& fields, const CallContext& context,
                                       const std::string& holder, Json& items) {
   const auto id = fields.string(Body::kResponsesPrompt["previous_response_id"]);
@@ -180,14 +182,14 @@ std::optional<ApiError> read_previous(FieldReader& fields, const CallContext& co
   return std::nullopt;
 }
 
-// Claims the id by which the response will be kept: its client asks for it by that id alone. A
-// header may name several calls (a proxy gives all calls of one trace the same id): those after
-// the first get ids of their own.
+// Reserves the id under which the response will be stored, because clients fetch it only by that
+// id. A header may give the same id to several calls (a proxy does so for all calls of a trace):
+// all calls after the first get generated ids.
 std::optional<ApiError> claim_response_id(FieldReader& fields, CallContext& context,
                                           ResponsesAnswer& answer) {
   if (answer.keep_in == nullptr) return std::nullopt;
   const auto rid = fields.string(Body::kCall["rid"]);
-  if (rid && !is_request_id(*rid)) return std::nullopt;  // which the chat refuses
+  if (rid && !is_request_id(*rid)) return std::nullopt;  // the chat refuses such an id
   answer.claim = ResponseStore::claim(answer.keep_in, rid.value_or(context.id), answer.holder);
   if (answer.claim != nullptr) return std::nullopt;
   if (rid) {
@@ -199,8 +201,8 @@ std::optional<ApiError> claim_response_id(FieldReader& fields, CallContext& cont
   return std::nullopt;
 }
 
-// The request as /v1/chat/completions would take it, and what the answer needs of it. `object`
-// loses its `input`; `items` become those that the response answers.
+// Converts the request to the form of /v1/chat/completions, and fills in what the answer needs.
+// `input` is removed from `object`; `items` become the input items of the response.
 std::optional<ApiError> chat_of_response(const CallContext& context, Json& object,
                                          ResponsesAnswer& answer, Json& items, Json& chat) {
   FieldReader fields(object);
@@ -217,7 +219,7 @@ std::optional<ApiError> chat_of_response(const CallContext& context, Json& objec
   refuse_unserved_response_fields(fields);
   if (fields.error()) return fields.error();
 
-  object.erase("input");  // `items` has it
+  object.erase("input");  // `items` contains it
   chat = object;
   for (const char* name :
        {"instructions", "tools", "tool_choice", "text", "reasoning", "previous_response_id",
@@ -244,7 +246,7 @@ std::optional<ApiError> chat_of_response(const CallContext& context, Json& objec
   return fields.error();
 }
 
-// Puts an error of the chat into the words of this API.
+// Renames the fields in a chat's error to those of this API.
 ApiError named_here(ApiError error, const ResponsesAnswer& answer) {
   FieldNames names;
   names.add("messages", "input");
@@ -263,7 +265,7 @@ PrepareResult prepare_responses(const CallContext& context, std::string_view bod
   if (auto error = parse_json_object(body, object)) return *error;
   FieldReader fields(object);
   const auto max_tokens = read_max_output_tokens(fields);
-  // A web page of another origin gets an answer, which is not kept.
+  // A request from a web page of another origin is answered, but not stored.
   const bool may_store = context.head.stored_refusal.empty();
   const bool store = fields.flag(Body::kResponses["store"]) && may_store;
   const bool is_background = fields.flag(Body::kResponses["background"]);
@@ -307,7 +309,7 @@ PrepareResult prepare_responses(const CallContext& context, std::string_view bod
     return make_responses_adapter(std::move(options), std::move(answer));
   };
   PrepareResult result = prepare_chat_call(own, chat, make_adapter, SamplingSpelling::kResponses);
-  // The adapter, which takes the answer, is made where nothing is wrong.
+  // The adapter, which owns the answer, is only made if there is no error.
   if (auto* const error = std::get_if<ApiError>(&result)) return named_here(*error, answer);
   if (auto* const call = std::get_if<PreparedCall>(&result)) {
     if (auto error = check_num_logprobs(call->requests.front())) return *error;

@@ -35,10 +35,10 @@ constexpr const char* kInProgress = "in_progress";
 constexpr const char* kCompleted = "completed";
 constexpr const char* kIncomplete = "incomplete";
 
-// The events of a response, numbered.
+// Writes the events of a response with their numbers.
 class EventWriter {
  public:
-  // Events up to the number `after` are counted and not written.
+  // Events with numbers up to `after` are counted but not written.
   explicit EventWriter(int64_t after) : after_(after) {}
 
   void emit(const char* type, Json fields, std::string& out) {
@@ -67,7 +67,7 @@ class EventWriter {
   int64_t num_events_ = 0;
 };
 
-// A call as the client knows its tool.
+// A call in terms of the client's tool.
 struct ShownCall {
   std::string id;
   std::string name;
@@ -75,10 +75,10 @@ struct ShownCall {
   bool is_custom = false;
 };
 
-// Puts the items of a response together from what is new in them, and writes the events of that.
+// Builds the items of a response from deltas, and writes the events for them.
 class ItemWriter {
  public:
-  // Without `events` the items alone are made.
+  // Null `events`: only the items are built.
   ItemWriter(std::string response_id, EventWriter* events)
       : response_id_(std::move(response_id)), events_(events) {}
 
@@ -89,7 +89,7 @@ class ItemWriter {
     emit("response.reasoning_text.delta", [&] { return part_fields({{"delta", more}}); }, out);
   }
 
-  // `logprobs` are those of its tokens, a list.
+  // Appends text to the open item. `logprobs` is a list for the tokens of the text.
   void add_text(std::string_view more, Json logprobs, std::string& out) {
     open(Item::kMessage, out);
     text_ += more;
@@ -107,7 +107,7 @@ class ItemWriter {
     emit_added(call_item(kInProgress), out);
   }
 
-  // More of a call's arguments; of a custom tool's, more of its input.
+  // Appends to a call's arguments, or for a custom tool to its input.
   void add_to_call(std::string_view more, std::string& out) {
     if (more.empty()) return;
     text_ += more;
@@ -117,7 +117,8 @@ class ItemWriter {
     emit(type, [&] { return item_fields({{"delta", more}}); }, out);
   }
 
-  // Completes the open call's text to `whole`, of which add_to_call() may have written a part.
+  // Completes the open call's text to `whole`, of which add_to_call() may have written the
+  // beginning.
   void settle_call(std::string_view whole, std::string& out) {
     if (whole.starts_with(text_)) {
       add_to_call(std::string(whole.substr(text_.size())), out);
@@ -126,7 +127,7 @@ class ItemWriter {
     }
   }
 
-  // Ends the open item. `complete` is false for one that was cut off.
+  // Closes the open item. `complete` is false if it was cut off.
   void close(std::string& out, bool complete = true) {
     if (item_ == Item::kNone) return;
     const char* status = complete ? kCompleted : kIncomplete;
@@ -165,14 +166,14 @@ class ItemWriter {
     item_ = Item::kNone;
   }
 
-  // Items that are complete.
+  // The items that are complete.
   [[nodiscard]] const Json& output() const { return output_; }
 
   [[nodiscard]] Json take_output() { return std::exchange(output_, Json::array()); }
 
   [[nodiscard]] std::vector<StoredResponse::Cut> take_cuts() { return std::exchange(cuts_, {}); }
 
-  // Of the open call.
+  // The open call.
   [[nodiscard]] const ShownCall& call() const { return call_; }
 
  private:
@@ -215,7 +216,7 @@ class ItemWriter {
     return fields;
   }
 
-  // Of the open item: a message or reasoning.
+  // The content part of the open item, which is a message or reasoning.
   [[nodiscard]] Json text_part(const std::string& text, Json logprobs) const {
     if (item_ == Item::kReasoning) return {{"type", "reasoning_text"}, {"text", text}};
     return {{"type", "output_text"},
@@ -263,9 +264,9 @@ class ItemWriter {
   const std::string response_id_;
   EventWriter* const events_;
   Json output_ = Json::array();
-  Item item_ = Item::kNone;        // the open one
-  std::string text_;               // of the open item
-  Json logprobs_ = Json::array();  // likewise
+  Item item_ = Item::kNone;        // kind of the open item
+  std::string text_;               // text of the open item
+  Json logprobs_ = Json::array();  // log probabilities of the open item
   ShownCall call_;
   std::vector<StoredResponse::Cut> cuts_;
 };
@@ -290,7 +291,7 @@ class ResponsesAdapter final : public DeltaAdapter {
     Json response = response_json("failed");
     response["error"] = {{"code", failure.code.empty() ? "server_error" : failure.code},
                          {"message", failure.message}};
-    if (answer_of_.is_background) {  // others are not kept
+    if (answer_of_.is_background) {  // other failed responses are not stored
       written_ = dump_json(response);
       keep();
     }
@@ -340,8 +341,8 @@ class ResponsesAdapter final : public DeltaAdapter {
     return {.id = id, .name = tool->name, .space = tool->space, .is_custom = tool->is_custom};
   }
 
-  // Of the content's tokens that no event has shown, to before `end`; none where none were asked
-  // for.
+  // Log probabilities of the content's tokens before index `end` that no event has shown; empty if
+  // none were requested.
   [[nodiscard]] Json next_logprobs(size_t end) {
     std::string list = "[";
     for (size_t i = num_shown_; i < end; ++i) {
@@ -352,7 +353,7 @@ class ResponsesAdapter final : public DeltaAdapter {
     return Json::parse(list + "]");
   }
 
-  // Of an answer that is not streamed.
+  // Adds the parts of an answer that is not streamed.
   void add_parts() {
     std::string nowhere;
     for (const AnswerPart& part : parts()) {
@@ -398,13 +399,15 @@ class ResponsesAdapter final : public DeltaAdapter {
     return response;
   }
 
-  // The items themselves: who goes on from them gets the prompt of who sends them again.
+  // Stores the response. The items are stored as sent, so that continuing it gives the same prompt
+  // as sending the items again.
   void keep() {
     if (answer_of_.keep_in == nullptr) return;
     Json output = items_.take_output();
     for (Json& item : output) {
       if (item["type"] != "message") continue;
-      for (Json& part : item["content"]) part["logprobs"] = Json::array();  // no prompt shows them
+      // Prompts do not contain them.
+      for (Json& part : item["content"]) part["logprobs"] = Json::array();
     }
     StoredResponse response{.body = written_,
                             .input = std::move(answer_of_.input),
@@ -424,13 +427,13 @@ class ResponsesAdapter final : public DeltaAdapter {
   ResponsesAnswer answer_of_;
   EventWriter events_{/*after=*/-1};
   ItemWriter items_;
-  std::string arguments_;    // of an open call of a custom tool
-  CustomInputReader input_;  // likewise
-  size_t num_shown_ = 0;     // of content_logprobs()
-  std::string written_;      // the whole response
+  std::string arguments_;    // arguments of an open call of a custom tool
+  CustomInputReader input_;  // reads the input from these arguments
+  size_t num_shown_ = 0;     // number of content_logprobs() shown so far
+  std::string written_;      // the JSON of the whole response
 };
 
-// The text of an item, and the logprobs of its tokens.
+// The text of an item, and the log probabilities of its tokens.
 std::pair<std::string, Json> text_with_logprobs(const Json& item) {
   const Json& type = item.at("type");
   if (type == "custom_tool_call") return {item.at("input").get<std::string>(), Json::array()};
@@ -439,7 +442,8 @@ std::pair<std::string, Json> text_with_logprobs(const Json& item) {
   return {part.at("text").get<std::string>(), part.value("logprobs", Json::array())};
 }
 
-// Writes an item of a kept response as it came; `cuts` loses those of its deltas.
+// Writes an item of a stored response with its original deltas, whose sizes are removed from
+// `cuts`.
 void replay(const Json& item, std::span<const StoredResponse::Cut>& cuts, ItemWriter& items,
             std::string& out) {
   const Json& type = item.at("type");
@@ -487,8 +491,8 @@ std::string running_response(const ChatAnswerOptions& options, const ResponsesAn
   return dump_json(describe(options, answer, "in_progress", Json::array()));
 }
 
-// `status` and `error` stand before all that a request says, which therefore cannot be taken for
-// them.
+// Finds `status` and `error` by their first occurrence: they precede all texts of the request,
+// which therefore cannot be mistaken for them.
 std::string with_state(std::string_view body, std::string_view status, const Json& error) {
   const size_t begin = body.find("\"status\":");
   const size_t end = body.find(",\"incomplete_details\":");

@@ -30,9 +30,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The writer of a content, on which it depends how parts that are no text are read.
+// Who wrote a content, which determines how parts that are no text are read.
 enum class Writer : uint8_t {
-  kAsking,   // the client, now: media are refused, because the model cannot take them
+  kAsking,   // the client, in its new message: media are refused, because the model cannot process
+             // them
   kEarlier,  // a model, a tool or a client earlier: nothing is an error
 };
 
@@ -40,7 +41,7 @@ class ItemReader {
  public:
   ItemReader(const CallContext& context, Json& messages) : context_(context), messages_(messages) {}
 
-  // `is_asked`: no answer follows the item.
+  // Reads an item. `is_asked`: no answer follows it.
   std::optional<ApiError> read(const Json& value, const std::string& param, bool is_asked) {
     if (!value.is_object()) return invalid_type(param, "an object");
     FieldReader item(value, param + ".");
@@ -64,8 +65,8 @@ class ItemReader {
     return std::nullopt;
   }
 
-  // The assistant says nothing more in this turn: calls that are text, and a reasoning that was cut
-  // off, stand in a message of their own.
+  // Ends the assistant's turn: notes about calls, and reasoning that was cut off, become a message
+  // of their own.
   void end_turn() {
     if (notes_.empty() && reasoning_.empty()) return;
     Json message = {{"role", "assistant"}, {"content", std::exchange(notes_, {})}};
@@ -77,8 +78,8 @@ class ItemReader {
   static constexpr std::string_view kCallSuffix = "_call";
   static constexpr std::string_view kOutputSuffix = "_call_output";
 
-  // Items that say nothing to a model: for the client's own use, encrypted for OpenAI's servers, or
-  // about the tools of MCP servers, which OpenAI's servers would call.
+  // Whether items of this type are ignored: they are for the client's own use, encrypted for
+  // OpenAI's servers, or about tools of MCP servers, which OpenAI's servers would call.
   static bool is_passed_over(std::string_view type) {
     constexpr std::array<std::string_view, 7> kTypes = {
         "compaction",     "compaction_trigger",   "context_compaction",   "ghost_snapshot",
@@ -88,7 +89,7 @@ class ItemReader {
 
   void add_note(const std::string& note) { notes_ += note + "\n"; }
 
-  // Reads a text, or parts that are text. Of other parts the type is shown, or they are refused.
+  // Reads a text, or parts that are text. For other parts the type is written, or they are refused.
   std::optional<ApiError> read_parts(const Json& content, const std::string& param, Writer writer,
                                      Json& texts) const {
     if (content.is_string()) {
@@ -153,7 +154,7 @@ class ItemReader {
            type == "summary_text" || type == "reasoning_text";
   }
 
-  // The same as one text.
+  // Reads a content as in read_parts(), joined to one text.
   std::optional<ApiError> read_text(const Json& content, const std::string& param, Writer writer,
                                     std::string& text) const {
     Json texts;
@@ -162,9 +163,9 @@ class ItemReader {
     return std::nullopt;
   }
 
-  // A call of another tool than a function. Where the client ran it, it has an id to which an
-  // output belongs: it is a call like others, named as the tool. A call that OpenAI's servers ran
-  // themselves becomes text at the beginning of what the assistant says next in this turn.
+  // A call of a tool that is no function. If the client ran it, it has a `call_id` to which an
+  // output belongs: it becomes a call of the tool's name. A call that OpenAI's servers ran becomes
+  // text at the beginning of the assistant's next message in this turn.
   std::optional<ApiError> read_foreign_call(const Json& value, const std::string& type,
                                             FieldReader& item, const std::string& param) {
     const auto id = item.string("call_id");
@@ -191,7 +192,7 @@ class ItemReader {
     return read_call(translated, param);
   }
 
-  // Reads, as text, a message of another agent and tools that a later item adds.
+  // Reads a message of another agent, or tools that an item adds later, as text.
   std::optional<ApiError> read_foreign_message(const Json& value, const std::string& type,
                                                const std::string& param) {
     end_turn();
@@ -227,7 +228,7 @@ class ItemReader {
     }
     std::string text =
         std::exchange(notes_, {}) + chat::joined_content({{"content", std::move(texts)}}, "");
-    if (has_open_calls() && reasoning_.empty()) {  // said after the calls of the same answer
+    if (has_open_calls() && reasoning_.empty()) {  // the text follows the calls of the same answer
       add_to_last(text);
       return std::nullopt;
     }
@@ -237,7 +238,7 @@ class ItemReader {
     return std::nullopt;
   }
 
-  // Appends a line to the last message, which must be the assistant's.
+  // Appends a line to the last message, which must be an assistant's.
   void add_to_last(std::string_view text) {
     std::string& said = messages_.back()["content"].get_ref<std::string&>();
     if (!said.empty() && !said.ends_with('\n') && !text.empty()) said += '\n';
@@ -249,7 +250,7 @@ class ItemReader {
            messages_.back().contains("tool_calls");
   }
 
-  // Whether the last calls include one with this id; without an id, whether one of them has no
+  // Whether the last calls include one with this id; without an id, whether any of them has no
   // result yet.
   [[nodiscard]] bool has_open_call(const std::optional<std::string>& id) const {
     size_t num_results = 0;
@@ -285,7 +286,7 @@ class ItemReader {
     const auto arguments = item.string("arguments");
     if (item.error()) return item.error();
     if (!name) return missing_parameter(param + ".name");
-    // Calls of one turn are one message.
+    // Calls of one turn form one message.
     if (messages_.empty() || messages_.back()["role"] != "assistant" || !reasoning_.empty()) {
       Json message = {{"role", "assistant"}, {"content", std::exchange(notes_, {})}};
       if (!reasoning_.empty()) message["reasoning_content"] = std::exchange(reasoning_, {});
@@ -302,8 +303,8 @@ class ItemReader {
     return std::nullopt;
   }
 
-  // The output of a call. Some kinds have it under another name, or only a status, and the call's
-  // id as their own.
+  // Reads the output of a call. Some kinds have it under another name, or have only a status, and
+  // the call's id as their own id.
   std::optional<ApiError> read_call_output(const Json& value, const std::string& type,
                                            FieldReader& item, const std::string& param) {
     auto id = item.string("call_id");
@@ -329,7 +330,7 @@ class ItemReader {
     return std::nullopt;
   }
 
-  // Without its text, which servers may keep to themselves, its summary.
+  // Reads the reasoning text, or its summary if servers have withheld the text.
   std::optional<ApiError> read_reasoning(FieldReader& item, const std::string& param) {
     const size_t num_before = reasoning_.size();
     for (const char* const field : {"content", "summary"}) {
@@ -345,7 +346,8 @@ class ItemReader {
 
   const CallContext& context_;
   Json& messages_;
-  std::string reasoning_;  // of the assistant's next message in this turn, as these
+  std::string reasoning_;  // reasoning for the assistant's next message in this turn, as are the
+                           // members below
   std::string notes_;
 };
 
@@ -357,14 +359,14 @@ std::string_view id_prefix_of(const std::string& type) {
   return "item";
 }
 
-// A reference may come without its type.
+// Whether an item is a reference, which may come without a type.
 bool is_reference(const Json& item) {
   const Json type = item.value("type", Json());
   if (type.is_null()) return item.contains("id") && !item.contains("role");
   return type == "item_reference";
 }
 
-// Puts the items that are referred to in the place of the references, from the item `begin` on.
+// Replaces references by the items that they refer to, beginning at index `begin`.
 std::optional<ApiError> resolve_references(const KnownItems& known, Json& items, size_t begin) {
   std::unordered_set<std::string> resolved;
   for (size_t i = begin; i < items.size(); ++i) {
@@ -391,7 +393,7 @@ std::optional<ApiError> resolve_references(const KnownItems& known, Json& items,
   return std::nullopt;
 }
 
-// Gives the items a type and an id, where their client has given none.
+// Gives a type and an id to items whose client has sent none.
 void name_items(Json& items) {
   const std::string random = new_request_id("");
   for (size_t i = 0; i < items.size(); ++i) {
@@ -403,8 +405,8 @@ void name_items(Json& items) {
   }
 }
 
-// Repairs the items of the history from `begin` on. The result is the number of items up to there;
-// those after it are asked now.
+// Repairs the items of the history from index `begin` on. Returns the number of items up to the end
+// of the history; the items after it are the client's new input.
 size_t repair_items(const CallContext& context, Json& items, size_t begin) {
   const size_t num_past = num_past_items(items, begin);
   const HistoryRepair repair(context);
@@ -428,7 +430,8 @@ size_t repair_items(const CallContext& context, Json& items, size_t begin) {
 
 void append_output_items(const Json& output, Json& items) {
   for (const Json& item : output) items.push_back(item);
-  // An empty answer is one, too: templates may want users and assistants to take turns.
+  // An empty answer also becomes a message, because templates may require users and assistants to
+  // alternate.
   if (output.empty())
     items.push_back({{"type", "message"}, {"role", "assistant"}, {"content", ""}});
 }
