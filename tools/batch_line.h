@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A line of a batch: an object with "prompt", "messages" or "input_ids", and the fields of a chat
-// request to the server that say how to render messages, draw tokens, stop and schedule: "tools",
-// "max_tokens", "priority" and so on. Fields that a line leaves out come from the command line,
-// then from the model. Fields of a request that a line cannot have an effect of ("stream", "n",
-// "logprobs", without "messages" fields that only their template reads) are errors.
+// Lines of a batch file: each is an object with "prompt", "messages" or "input_ids", and those
+// fields of a chat request that set how to render messages, draw tokens, stop and schedule:
+// "tools", "max_tokens", "priority" and so on. Missing fields get the values of the command line,
+// then those of the model. Fields that can have no effect for a line are errors: "stream", "n",
+// "logprobs", and, without "messages", fields that only the chat template reads.
 //
-// Threading: values and free functions.
+// Threading: plain values and free functions.
 #pragma once
 
 #include <cstdint>
@@ -29,13 +29,13 @@ struct BatchLine {
   std::string text;
 };
 
-// The lines that are not blank. Error: kNotFound when the file cannot be read.
+// Reads the lines that are not blank. Error: kNotFound when the file cannot be read.
 Result<std::vector<BatchLine>> read_batch_lines(const std::string& path);
 
-// Turns a "prompt" into ids.
+// Encodes a "prompt" to ids.
 using ToTokens = std::function<Result<std::vector<TokenId>>(const std::string&)>;
 
-// The request has no id yet. Error: kInvalidArgument, naming the field.
+// Converts a line to a request without an id. Error: kInvalidArgument, naming the field.
 Result<Request> request_of_line(const nlohmann::ordered_json& line,
                                 const SamplingSettings& settings, const ModelInfo& model,
                                 const server::TextCodec& codec, const ToTokens& to_tokens);

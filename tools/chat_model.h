@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ChatModel: who answers in `heddle chat`: a model in this process, or one that a server has.
+// ChatModel: the model behind `heddle chat`: one in this process, or one on a server.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@ namespace heddle::tools {
 
 struct ChatAnswer {
   std::string text;
-  std::string speed;  // CallSpeed::to_string(); empty where nothing was drawn
+  std::string speed;  // text of CallSpeed::to_string(); empty if no token was drawn
 };
 
 class ChatModel {
@@ -27,16 +27,16 @@ class ChatModel {
   ChatModel(const ChatModel&) = delete;
   ChatModel& operator=(const ChatModel&) = delete;
 
-  // "heddle-tiny, 8192 tokens of context".
+  // Name and context, as "heddle-tiny, 8192 tokens of context".
   [[nodiscard]] virtual std::string description() const = 0;
 
-  // Answers the last of OpenAI's chat messages and calls `show` with every part of the text as it
-  // comes. An answer that was cancelled ends early and is none the less one. Error: the
-  // conversation does not fit, or what kept the model from answering.
+  // Answers the last of the chat messages, which are in OpenAI's form, and calls `show` with each
+  // part of the text as it arrives. A cancelled answer ends early and is returned like others.
+  // Error: the conversation does not fit the context, or the reason why the model could not answer.
   virtual Result<ChatAnswer> answer(const nlohmann::ordered_json& messages,
                                     const ShowText& show) = 0;
 
-  // Ends the answer that is under way; false where none is. From any thread.
+  // Cancels the current answer; returns false if there is none. Called from any thread.
   virtual bool cancel() = 0;
 };
 

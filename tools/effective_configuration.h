@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The configuration of a server, after every default and every limit of the machine: for its log
+// The configuration of a server after applying all defaults and limits of the machine, for its log
 // and for /get_server_info.
 #pragma once
 
@@ -11,12 +11,12 @@
 
 namespace heddle::tools {
 
-// An object: every option of `heddle serve` by its name, with '_' for '-', and what the model says
-// of itself. API keys are "***". `settings` were applied.
+// An object with every option of `heddle serve` by its name, with '_' for '-', and properties of
+// the model. API keys are "***". `settings` have been applied (options_serve.h).
 [[nodiscard]] nlohmann::ordered_json effective_configuration(const ServeSettings& settings,
                                                              const Engine& engine);
 
-// The configuration as clients may see it: without the secrets, the key and the seed.
+// The configuration without secrets, for clients: the API keys and the seed are removed.
 [[nodiscard]] nlohmann::ordered_json without_secrets(nlohmann::ordered_json configuration);
 
 }  // namespace heddle::tools

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A batch: a .jsonl file of prompts becomes a .jsonl file of answers, in the same order.
+// A batch: reads prompts from a .jsonl file and writes the answers to a .jsonl file in the same
+// order.
 //
 //   {"prompt": "..."}  or  {"messages": [...]}   ->   {"index": 0, "text": "...", "finish_reason":
 //   ...}
 //
-// "index" is the line's place in its file, from 0; a "custom_id" comes back as it was (batch_line.h
-// has the other fields). A line that cannot be served has an "error" instead of a text; the others
-// are served all the same.
+// "index" is the line's number in its file, from 0; a "custom_id" is copied (batch_line.h lists the
+// other fields). A line that cannot be answered gets an "error" instead of a text; the other lines
+// are not affected.
 #pragma once
 
 #include <string>
@@ -23,7 +24,7 @@ namespace heddle::tools {
 struct BatchSettings {
   std::string input;
   std::string output;        // empty: standard output
-  bool json_report = false;  // totals on standard output
+  bool json_report = false;  // print totals on standard output as JSON
   SamplingSettings sampling;
 };
 
@@ -32,11 +33,11 @@ struct Batch {
   std::vector<BatchLine> lines;
 };
 
-// Before a model is loaded: reads the input, and finds out whether the output can be written.
-// Error: kNotFound; kInvalidArgument when the output exists, which may be the input.
+// Reads the input and checks that the output can be written, before a model is loaded. Error:
+// kNotFound; kInvalidArgument if the output exists, which may be the input file.
 Result<Batch> read_batch(const BatchSettings& settings);
 
-// Returns the exit code: 1 when a line failed, 130 when stopped half-way.
+// Runs the batch. Returns the exit code: 1 if a line failed, 130 if stopped before the end.
 Result<int> generate_batch(const Batch& batch, Engine& engine, const server::TextCodec& codec,
                            const ToTokens& to_tokens);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reports how ranks would share a model (`heddle inspect --tp`): the slice of each weight, the
-// memory of each rank, and the legal numbers of ranks. Reads no weight.
+// memory of each rank, and the allowed numbers of ranks. It reads no weights.
 #pragma once
 
 #include <cstdint>
@@ -20,21 +20,21 @@ namespace heddle::tools {
 
 struct SharedWeight {
   std::string name;
-  std::string cut;            // "rows", "columns of each expert", ...
-  std::vector<Shape> shapes;  // index: rank
+  std::string cut;            // how the weight is divided: "rows", "columns of each expert", ...
+  std::vector<Shape> shapes;  // shape of the slice of each rank
 };
 
 struct RankReport {
   checkpoint::Ranks ranks;
   std::vector<SharedWeight> weights;
   std::vector<int64_t> rank_bytes;
-  std::vector<int64_t> legal;  // numbers of ranks that divide the model
-  // The other numbers, each with a message that names a weight that it does not divide.
+  std::vector<int64_t> legal;  // numbers of ranks into which the model can be divided
+  // Other numbers of ranks, each with a message that names a weight that it does not divide.
   std::map<int64_t, std::string> refused;
 };
 
-// Error: kInvalidArgument if the ranks do not divide the model, naming the first weight that they
-// do not divide and the legal numbers; those of checkpoint::bytes_to_load().
+// Makes the report. Error: kInvalidArgument if the ranks do not divide the model, naming the first
+// weight that they do not divide and the allowed numbers; those of checkpoint::bytes_to_load().
 Result<RankReport> report_on_ranks(std::span<const checkpoint::WeightSpec> specs,
                                    const checkpoint::WeightSource& source,
                                    const checkpoint::LoadOptions& options,

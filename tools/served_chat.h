@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ServedChat: a conversation with a model that a server of OpenAI's chat completions has.
+// ServedChat: a conversation with a model on a server, through OpenAI's chat completions.
 #pragma once
 
 #include <memory>
@@ -16,19 +16,19 @@
 
 namespace heddle::tools {
 
-// The fields of a request to the server that settings ask for, those alone.
+// Adds the sampling fields that were set to the body of a request, and no others.
 void add_sampling(const SamplingSettings& sampling, nlohmann::ordered_json& body);
 
-// Sets an empty name of a model to the first that the server has. Error: kUnavailable where no
-// server answers; kNotFound where it names no model.
+// Replaces an empty model name by the first model of the server. Error: kUnavailable if no server
+// answers; kNotFound if it lists no model.
 Status choose_served_model(const ServerAddress& address, ServedSettings& served);
 
-// Why the server did not answer, with the remedy where one is known.
+// Why the server did not answer, with the remedy if one is known.
 std::string refusal_text(const ServerAddress& address, const ServerReply& reply);
 
-// Reasoning that comes apart from the answer is shown before it and is no part of the conversation.
-// Error: kInvalidArgument for a URL that is none; kUnavailable where no server answers; kNotFound
-// where it names no model.
+// Connects to a model on a server. Reasoning that the server sends separately is shown before the
+// answer and is not added to the conversation. Error: kInvalidArgument for an invalid URL;
+// kUnavailable if no server answers; kNotFound if it lists no model.
 Result<std::unique_ptr<ChatModel>> make_served_chat(ServedSettings served,
                                                     const SamplingSettings& sampling);
 

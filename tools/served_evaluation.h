@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Questions of an evaluation asked of a server (evaluation.h).
+// Asks the questions of an evaluation on a server (evaluation.h).
 //
-// Threading: free function; its result is called by one thread and makes others.
+// Threading: free function; one thread calls its result, which starts other threads.
 #pragma once
 
 #include <heddle/status.h>
@@ -11,11 +11,12 @@
 
 namespace heddle::tools {
 
-// Asks chats of /v1/chat/completions and texts of /v1/completions, with `parallel` calls at a time,
-// greedily where the options leave it open.
-// Answers have no tokens. A call that fails, or takes longer than `served` allows, is an answer
-// that failed; the first failure is logged. Where not all threads can be started fewer do.
-// Error: as address_of() and choose_served_model(). Of the function: what the server says when it
+// Sends chats to /v1/chat/completions and texts to /v1/completions, with `parallel` calls at a
+// time, greedily if the options do not set sampling. Answers have no tokens. A call that fails, or
+// takes longer than `served` allows, becomes an answer that failed; the first failure is logged. If
+// not all threads can be started, fewer are used.
+// Error: those of address_of() and choose_served_model(). The returned function fails if the server
+//        refuses every question, with its message, or if no thread can be started.
 // refuses every question; that no thread can be started.
 Result<AskQuestions> ask_server(ServedSettings served);
 

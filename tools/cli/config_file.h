@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file of options, in YAML or JSON, by the names that the command line has:
+// Files of options in YAML or JSON, by the names of the command line:
 //
 //   model: /models/qwen3-next
 //   host: 0.0.0.0
@@ -22,34 +22,34 @@ class App;
 
 namespace heddle::tools {
 
-// One option of the file. Lists are joined by commas, maps are written as JSON.
+// One option in the file. Lists are joined by commas, maps are written as JSON.
 struct FileSetting {
-  std::string name;  // "served-model-name"; '_' is read as '-'
+  std::string name;  // name, as "served-model-name"; '_' is read as '-'
   std::string value;
   int line = 0;         // line number, from 1
-  bool tuning = false;  // under `tuning:`
+  bool tuning = false;  // the option is below the key `tuning:`
 };
 
-// A command line with the settings of a file among its words.
+// A command line to which the settings of a file were added.
 struct ArgumentsWithFile {
   std::vector<std::string> words;
-  std::string path;                    // path of the file; empty: none was given
+  std::string path;                    // path of the file; empty: the command line has none
   std::vector<FileSetting> from_file;  // the settings of the file that were added to `words`
 };
 
-// Error: kNotFound where there is no such file; kInvalidArgument, naming the line, where it is
-// neither YAML nor JSON, a name begins with a dash, an option has no value, or `tuning` holds no
-// settings by name.
+// Reads a file. Error: kNotFound if there is no such file; kInvalidArgument, naming the line, if it
+// is neither YAML nor JSON, a name begins with a dash, an option has no value, or `tuning` does not
+// contain named settings.
 [[nodiscard]] Result<std::vector<FileSetting>> read_config_file(const std::string& path);
 
-// `arguments` are those behind the program's name. Where the subcommand takes --config and they
-// have one, the settings of its file are added as options, but for those that the arguments give
-// themselves, by whatever spelling: the command line wins. Error: as above, and for an option below
-// `tuning:` that is no key of it (Options::kTuning).
+// Adds the settings of a file as options. `arguments` are the words after the program's name.
+// Nothing is added unless the subcommand has an option --config and the arguments give it. Options
+// that the arguments contain, in any spelling, override those in the file. Error: those of
+// read_config_file(), and an option below `tuning:` that does not belong there (Options::kTuning).
 [[nodiscard]] Result<ArgumentsWithFile> with_config_file(const CLI::App& root,
                                                          std::vector<std::string> arguments);
 
-// "serve.yaml, line 3: " where `message` is about an option that the file set; "" otherwise.
+// "serve.yaml, line 3: " if `message` is about an option that the file set; "" otherwise.
 [[nodiscard]] std::string place_in_file(const ArgumentsWithFile& arguments,
                                         const std::string& message);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// EventQueue carries the events of requests from the engine thread, which must not wait, to a
+// EventQueue: passes the events of requests from the engine thread, which must not wait, to a
 // thread that prints them.
 //
 // Threading: push() and pop() from any thread. The queue may be destroyed as soon as the last event
@@ -17,14 +17,15 @@ namespace heddle::tools {
 
 class EventQueue {
  public:
-  // `tag` identifies the request.
+  // Adds an event. `tag` identifies its request.
   void push(size_t tag, RequestEvent event) HEDDLE_EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
     events_.emplace_back(tag, std::move(event));
-    arrived_.notify_one();  // under the lock: the thread that pops may destroy the queue at once
+    arrived_.notify_one();  // notified while locked, because the thread in pop() may destroy the
+                            // queue right after
   }
 
-  // Waits for the next event.
+  // Waits for the next event and removes it.
   std::pair<size_t, RequestEvent> pop() HEDDLE_EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
     arrived_.wait(mutex_, [this]() HEDDLE_REQUIRES(mutex_) { return !events_.empty(); });

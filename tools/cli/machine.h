@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The facts of the machine that a report of a measurement names.
+// Properties of the machine for reports of measurements.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,13 @@
 
 namespace heddle::tools {
 
-std::string cpu_model();                 // "AMD EPYC ...", as the kernel names it
-std::string built_commit();              // the commit this binary was configured at, or "unknown"
-std::string utc_time(std::time_t time);  // "2026-03-01T09:30:00Z"
-std::string built_with();                // compiler: "gcc 12.2.0"
+std::string cpu_model();     // name of the CPU from the kernel, as "AMD EPYC ..."
+std::string built_commit();  // commit for which this binary was configured, or "unknown"
+std::string utc_time(std::time_t time);  // time in UTC, as "2026-03-01T09:30:00Z"
+std::string built_with();                // name and version of the compiler, as "gcc 12.2.0"
 
-// The number of threads for --threads: at most the CPUs that this process may use; a reduction is
-// logged. More threads would only wait for each other.
+// Limits the value of --threads to the CPUs that this process may use, and logs a reduction. More
+// threads would only wait for each other.
 int32_t usable_threads(int32_t threads);
 
 }  // namespace heddle::tools

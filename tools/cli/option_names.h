@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine's errors name its fields (heddle/options.h); on the command line these are options.
+// Replaces the names of engine fields (heddle/options.h) in errors by those of the options.
 //
 // Threading: free functions without state.
 #pragma once
@@ -11,10 +11,10 @@
 
 namespace heddle::tools {
 
-// "snapshot_interval is 65" becomes "--snapshot-interval is 65".
+// Replaces names in a message: "snapshot_interval is 65" becomes "--snapshot-interval is 65".
 [[nodiscard]] std::string with_option_names(std::string message);
 
-// Engine::create(), with errors that name options.
+// Engine::create(), with option names in its errors.
 Result<std::unique_ptr<Engine>> create_engine(const EngineOptions& options);
 
 }  // namespace heddle::tools

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Options: what a subcommand takes on its command line, declared without the parser's header (which
-// costs seconds in every file that includes it).
+// Options: declares the options of a subcommand without the parser's header, which costs seconds of
+// compile time in every file that includes it.
 //
 //   options.examples("heddle serve\nheddle serve models/heddle-tiny --port 8000");
 //   options.positional("MODEL_DIR", &settings->model_dir, "folder of the model");
 //   options.value("-p,--port", &settings->port, "port to listen on");
 //   options.value("--threads", &settings->threads, ranges::kThreads, "compute threads");
 //
-// Names are spelled with '-'; '_' is accepted in their place. Spellings of other servers
-// (familiar_options.h) are added by themselves. Targets keep their value when the option is not
-// given, and their value is shown as the default; for a number or a choice, "auto" leaves it, too.
-// They outlive the parse.
+// Names are spelled with '-'; '_' is accepted instead. Spellings of other servers
+// (familiar_options.h) are added automatically. A target keeps its value if its option is not
+// given, and that value is shown as the default. For a number or a choice, "auto" also keeps it.
+// Targets must outlive the parse.
 //
 // Threading: thread-confined.
 #pragma once
@@ -34,10 +34,10 @@ class Option;
 
 namespace heddle::tools {
 
-// An option as it was declared, for those who must know all of them: docs/options.md is held to
-// this.
+// An option as it was declared. A test compares docs/options.md with all of these.
 struct DeclaredOption {
-  std::vector<std::string> names;  // "--port", "-p"; also those that turn a flag off
+  // All spellings, as "--port" and "-p", including those that switch a flag off.
+  std::vector<std::string> names;
   std::string default_value;  // default as --help shows it; "on" or "off" for a flag; "" for none
   bool familiar = false;      // declared by Options::accept_familiar()
   bool tuning = false;        // declared below Options::kTuning
@@ -46,7 +46,7 @@ struct DeclaredOption {
 class Options {
  public:
   using Target = std::variant<std::string*, std::optional<std::string>*,
-                              std::vector<std::string>*>;  // a list: the option may be repeated
+                              std::vector<std::string>*>;  // for a list, the option may be repeated
   using NumberTarget =
       std::variant<int32_t*, int64_t*, uint64_t*, uint16_t*, double*, float*,
                    std::optional<int32_t>*, std::optional<int64_t>*, std::optional<uint64_t>*,
@@ -54,46 +54,47 @@ class Options {
 
   explicit Options(CLI::App& app) : app_(app) {}
 
-  // Shown before everything else by --help; one command a line.
+  // Sets example commands, one per line, which --help shows first.
   void examples(std::string_view lines);
 
-  // Options declared from here on stand under this heading in --help. Below kTuning they are keys
-  // of `tuning:` in a file of options (config_file.h), which few need and --help does not list; a
-  // command line may have them by the same names.
+  // Options declared after this are listed under this heading in --help. Below kTuning they are
+  // keys of `tuning:` in a file of options (config_file.h), which few users need and --help does
+  // not list; the command line accepts them by the same names.
   void heading(std::string_view title) { heading_ = title; }
 
   static constexpr std::string_view kTuning = "Tuning";
 
-  // Declares a positional argument. An empty one, as "$UNSET" is, is an error.
+  // Declares a positional argument. An empty one, such as an unset variable "$UNSET", is an error.
   void positional(const char* name, std::string* target, const char* help, bool required = true);
+  // Declares a list of positional arguments: one or more, or, if not `required`, zero or more.
   void positional(const char* name, std::vector<std::string>* target, const char* help,
-                  bool required = true);  // one or more; not required: zero or more
+                  bool required = true);
 
-  // A model's folder, or its name in the hub's cache, which becomes the folder there
-  // (checkpoint/hub_cache.h). `name` without dashes is a positional.
+  // Declares a model: its folder, or its name in the hub's cache, which is replaced by its folder
+  // there (checkpoint/hub_cache.h). A `name` without dashes is a positional argument.
   void model(const char* name, std::string* target, const char* help, bool required = true);
 
-  // `names` is one spelling or several: "-p,--port".
+  // Declares an option. `names` contains one or more spellings: "-p,--port".
   void value(const char* names, Target target, const char* help);
 
-  // Declares an option with a number. A value outside `range` is an error that names option, value
-  // and range.
+  // Declares an option with a number. A value outside `range` is an error that names the option,
+  // the value and the range.
   void value(const char* names, NumberTarget target, const ValueRange& range, const char* help);
 
   void value(const char* names, NumberTarget target, const char* help) {
     value(names, target, ranges::kAny, help);
   }
 
-  // As value(), for a text that must not be empty.
+  // Declares an option with a text that must not be empty.
   void text(const char* names, Target target, const char* help);
 
-  // As value(), for one of the words given; "auto" keeps the default.
+  // Declares an option whose value is one of `words`; "auto" keeps the default.
   void choice(const char* names, std::string* target, const std::vector<std::string>& words,
               const char* help) {
     choice(names, *target, words, [target](const std::string& word) { *target = word; }, help);
   }
 
-  // As choice(), for an enum; `parse` turns a word into a value.
+  // Like choice(), for an enum; `parse` converts a word to a value.
   template <typename Choice>
   void choice(const char* names, Choice* target, Result<Choice> (*parse)(std::string_view),
               const std::vector<std::string>& words, const char* help) {
@@ -101,36 +102,36 @@ class Options {
     choice(names, std::string(to_string(*target)), words, store, help);
   }
 
-  // As value(), for a text that `store` parses. An error of `store` becomes the option's; fields
-  // that it names are shown as options (option_names.h).
+  // Declares an option with a text that `store` parses. An error of `store` becomes one of the
+  // option; names of fields in it are replaced by those of options (option_names.h).
   void parsed(const char* names, std::string_view shown_default,
               std::function<Status(std::string_view)> store, const char* help);
 
-  // A spelling that starts with '!' turns it off: "--feature,!--no-feature".
+  // Declares a flag. A spelling that begins with '!' switches it off: "--feature,!--no-feature".
   void flag(const char* names, bool* target, const char* help);
 
-  // Options that other servers have and that change nothing here, taken where they ask for what
-  // Heddle does anyway (familiar_options.h). --help does not show them.
+  // Declares options of other servers that change nothing here; they are accepted if their value
+  // requests what Heddle does anyway (familiar_options.h). --help does not show them.
   void accept_familiar();
 
-  // A name that this subcommand declares further on, as "--seed": no spelling of another option
-  // here, though it is one elsewhere. Outlives the declarations.
+  // Reserves a name, such as "--seed", that this subcommand declares later, so that it does not
+  // become a spelling of another option. `name` outlives the declarations.
   void reserve(std::string_view name) { reserved_.push_back(name); }
 
-  // Between options declared before. Giving `name` without `other`, or with it, is an error: what
-  // would have no effect is not accepted in silence.
+  // Rules for two declared options: giving `name` without `other` (needs()) or with it (excludes())
+  // is an error, so that no option is silently ignored.
   void needs(const char* name, const char* other);
   void excludes(const char* name, const char* other);
 
-  // A condition on values: giving `name` is an error unless `holds` once everything is read.
-  // `otherwise` continues the message "--name has no effect ": "without priorities; add ...".
+  // A rule about values: giving `name` is an error unless `holds` returns true after the parse.
+  // `otherwise` completes the message "--name has no effect ", as "without priorities; add ...".
   void has_effect_if(const char* name, std::function<bool()> holds, const char* otherwise);
 
-  // The first option that was given and has no effect, as a sentence; "" when there is none. After
-  // the parse.
+  // After the parse: a sentence about the first given option that has no effect; "" if there is
+  // none.
   [[nodiscard]] std::string without_effect() const;
 
-  // Without positionals and --help, in order of declaration.
+  // The options in order of declaration, without positional arguments and --help.
   [[nodiscard]] std::vector<DeclaredOption> declared() const;
 
  private:
@@ -138,7 +139,8 @@ class Options {
               const std::vector<std::string>& words, std::function<void(const std::string&)> store,
               const char* help);
 
-  // "--threads" with other programs' spellings: "--threads,-t". A '!' before a name is kept.
+  // Adds other programs' spellings: "--threads" becomes "--threads,-t". A '!' before a name is
+  // kept.
   [[nodiscard]] std::string with_familiar_spellings(std::string_view names) const;
 
   struct Condition {

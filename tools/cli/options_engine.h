@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The options of every subcommand that loads a model, and where a model is found when none is
-// named.
+// The options of every subcommand that loads a model, and the default model.
 #pragma once
 
 #include <filesystem>
@@ -13,15 +12,15 @@
 
 namespace heddle::tools {
 
-// Help of --load-format for subcommands that compute with the weights.
+// Help text of --load-format for subcommands that compute with the weights.
 inline constexpr const char* kDummyWeightsHelp = "dummy: seeded random weights for a config.json";
 
-// Help of --device, wherever a model is loaded.
+// Help text of --device for all subcommands that load a model.
 inline constexpr const char* kDeviceHelp =
     "Where the model is computed: auto, cpu, cuda, cuda:N; auto: a GPU if it can be used";
 
 struct EngineSettings {
-  std::string model_dir;   // the positional; empty: the default model
+  std::string model_dir;   // positional argument; empty: the default model
   std::string model_path;  // --model-path, an alias
   std::string chat_template;
   std::string log_level = "info";
@@ -47,10 +46,11 @@ void declare_quantization(Options& options, Quantization& quantization);
 // Declares the model argument and the engine's options, with SGLang's spellings as aliases.
 void declare_engine_options(Options& options, EngineSettings& settings, ModelArgument argument);
 
-// Sets the log level and settles engine.model_dir. Error: no such model.
+// Sets the log level and determines engine.model_dir. Error: there is no such model.
 Status apply(EngineSettings& settings);
 
-// models/heddle-tiny below the current folder, or beside or above the program. Error: kNotFound.
+// Finds models/heddle-tiny in the current folder, or next to the program or in a folder above it.
+// Error: kNotFound.
 Result<std::filesystem::path> default_model_dir();
 
 }  // namespace heddle::tools

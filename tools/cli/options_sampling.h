@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How to draw tokens and when to stop, on the command line. The model's defaults fill in the rest.
+// The options for sampling and stop conditions. Options that are not given get the model's
+// defaults.
 #pragma once
 
 #include <cstdint>
@@ -33,11 +34,11 @@ void declare_sampling_options(
     Options& options, SamplingSettings& settings,
     std::string_view heading = "Sampling (default: what the model's generation_config.json says)");
 
-// The model's defaults with what was given on top.
+// The model's sampling defaults, overridden by the options that were given.
 [[nodiscard]] SamplingParams sampling_of(const SamplingSettings& settings, const ModelInfo& model);
 
-// A request for `prompt`; without --max-tokens its answer may have `default_tokens`, or what is
-// left of the context if that is less. Error: the prompt does not fit, saying by how much.
+// A request for `prompt`. Without --max-tokens its answer may have `default_tokens`, or the rest of
+// the context if that is less. Error: the prompt does not fit, with the number of tokens.
 Result<Request> make_request(const SamplingSettings& settings, const ModelInfo& model,
                              std::vector<TokenId> prompt, int64_t default_tokens);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The options of `heddle serve`: the server's, and those of every model.
+// The options of `heddle serve`: those of the server and those of every model.
 #pragma once
 
 #include <optional>
@@ -15,7 +15,7 @@ namespace heddle::tools {
 struct ServeSettings {
   EngineSettings model;
   server::ServerOptions server;
-  std::optional<std::string> config_file;  // was read before the options were
+  std::optional<std::string> config_file;  // the file was already read when the options are parsed
   std::vector<std::string> served_model_names;
   std::string fair_key = "user";
   std::string tool_call_parser = "auto";
@@ -40,9 +40,9 @@ struct ServeSettings {
 
 void declare_serve_options(Options& options, ServeSettings& settings);
 
-// Settles the server's options and the engine's (apply() in options_engine.h). Error: as there; no
-// API key or no model name where one is promised; a file of API keys that is wrong; what is no
-// origin or no host; an unknown --fair-key or parser.
+// Checks and completes the options of the server and of the engine (apply() in options_engine.h).
+// Errors: those of that function; an empty API key or model name; an invalid file of API keys; an
+// invalid origin or host; an unknown --fair-key or parser.
 Status apply(ServeSettings& settings);
 
 }  // namespace heddle::tools

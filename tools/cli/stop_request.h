@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// StopRequest: turns SIGINT and SIGTERM into the end of a server. The first signal shuts the server
-// down in order, the second ends the process at once, whether the model is loading, serving, or
-// being shut down.
+// StopRequest: shuts a server down at SIGINT and SIGTERM. The first signal shuts it down in order,
+// the second ends the process at once, whether the model is loading, serving or shutting down.
 //
-// SIGHUP, where the server has a file of API keys, reads that again.
+// SIGHUP reads the file of API keys again, if the server has one.
 //
-// Threading: loaded() and wait() belong to the thread that made it. Signals arrive on the thread of
-// Interrupts, which never waits here: it takes the second signal while the first takes effect.
+// Threading: loaded() and wait() belong to the thread that created the object. Signals are handled
+//            on the thread of Interrupts, which never waits here, so that a second signal is
+//            handled while the first takes effect.
 #pragma once
 
 #include <thread>
@@ -18,23 +18,23 @@ namespace heddle::tools {
 
 class StopRequest {
  public:
-  // Loading cannot be interrupted, but nothing is lost by ending it either: until loaded() is
-  // called, the first signal ends the process as soon as every open request has an answer.
+  // Loading cannot be interrupted, but ending it loses nothing: until loaded() is called, the first
+  // signal ends the process as soon as every open request has an answer.
   explicit StopRequest(server::Server& server);
 
-  // Does not return after a signal that came while loading: the process ends first.
+  // Does not return if a signal arrived while loading: the process ends first.
   ~StopRequest();
 
   StopRequest(const StopRequest&) = delete;
   StopRequest& operator=(const StopRequest&) = delete;
 
-  // Does not return after a signal, either.
+  // Called when the model is loaded. Does not return if a signal has arrived.
   void loaded();
 
-  // Ends the wait, as a signal does. Thread-safe.
+  // Makes wait() return, as a signal does. Thread-safe.
   void engine_failed() HEDDLE_EXCLUDES(mutex_);
 
-  // Returns the first signal when it comes, or 0 when the engine failed.
+  // Waits, and returns the first signal, or 0 if the engine failed.
   int wait();
 
  private:
@@ -45,10 +45,10 @@ class StopRequest {
   Mutex mutex_;
   CondVar changed_;
   bool loaded_ HEDDLE_GUARDED_BY(mutex_) = false;
-  int stop_ HEDDLE_GUARDED_BY(mutex_) = 0;  // the signal that asked for it
+  int stop_ HEDDLE_GUARDED_BY(mutex_) = 0;  // the signal that requested the shutdown; 0: none
   bool engine_failed_ HEDDLE_GUARDED_BY(mutex_) = false;
 
-  // Ends the process: joining it means to wait for the end.
+  // Ends the process; joining this thread waits for that end.
   std::thread leaving_ HEDDLE_GUARDED_BY(mutex_);
 };
 

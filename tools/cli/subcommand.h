@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Subcommand: one word after `heddle`. Each has a file of its own that defines it; kSubcommands
-// lists them.
+// Subcommand: a word after `heddle` on the command line. Each is defined in a file of its own and
+// listed in kSubcommands.
 //
 //   std::function<int()> declare_inspect(Options& options) {
 //     auto settings = std::make_shared<InspectSettings>();
@@ -26,29 +26,32 @@ struct Subcommand {
   const char* name;
   const char* summary;
 
-  // Declares the options. The returned function runs after they were parsed and gives the exit
-  // code; whatever the options write to must live in it. Null for one with children.
+  // Declares the options. The returned function is called after they were parsed and returns the
+  // exit code; it must own everything that the options write to. Null for a subcommand with
+  // children.
   std::function<int()> (*declare)(Options& options) = nullptr;
 
-  // `heddle bench offline`: one of them must follow.
+  // For commands of two words, such as `heddle bench offline`: the second word must be one of
+  // these.
   std::span<const Subcommand* const> children = {};
 
   const char* alias = nullptr;
 };
 
-// Exit codes beside 0: failed, and the command line is wrong. 128 + signal when stopped by one.
+// Exit codes besides 0: the command failed, or the command line is wrong. After a signal the code
+// is 128 + signal.
 inline constexpr int kExitFailure = 1;
 inline constexpr int kExitUsage = 2;
 
-// The end of a subcommand that failed: one line on standard error. Returns the exit code:
-// kExitUsage for kInvalidArgument, because the command line named what is invalid; else
+// Ends a subcommand that failed: prints one line on standard error and returns the exit code,
+// kExitUsage for kInvalidArgument, because the command line named the invalid thing, else
 // kExitFailure.
 int report_failure(const Status& status);
 
-// Parses the command line and runs what it names. '_' in an option's name is read as '-'.
+// Parses the command line and runs its subcommand. '_' in an option's name is read as '-'.
 int run_program(int argc, char** argv, std::span<const Subcommand* const> subcommands);
 
-// The options of one without children.
+// The options of a subcommand without children.
 std::vector<DeclaredOption> declared_options(const Subcommand& subcommand);
 
 extern const Subcommand kServe;
@@ -67,7 +70,7 @@ extern const Subcommand kExportNextn;
 extern const Subcommand kList;
 extern const Subcommand kVersion;
 
-// All of the program, in the order of --help.
+// All subcommands of the program, in the order of --help.
 inline constexpr const Subcommand* kSubcommands[] = {
     &kServe, &kGenerate, &kChat,     &kList,  &kBench,       &kVerify,
     &kEval,  &kInspect,  &kQuantize, &kMerge, &kExportNextn, &kVersion};

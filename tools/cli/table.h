@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Table: rows of cells as aligned text, for the reports the subcommands print.
+// Table: formats rows of cells as aligned text, for the reports of the subcommands.
 #pragma once
 
 #include <string>
@@ -13,8 +13,8 @@ class Table {
 
   void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
 
-  // Columns padded to their widest cell; numbers to the right, words to the left; a rule below the
-  // header.
+  // The rows as text: columns are padded to their widest cell, numbers are right-aligned and words
+  // left-aligned; a rule separates the header.
   [[nodiscard]] std::string to_string() const;
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The terminal: which streams are one, text that came from there, progress bars, and Ctrl-C.
+// The terminal: which streams are terminals, checks of typed text, progress bars, and Ctrl-C.
 #pragma once
 
 #include <chrono>
@@ -20,10 +20,10 @@ inline constexpr int kExitInterrupted = 130;  // 128 + SIGINT, as in shells
 [[nodiscard]] bool stdout_is_terminal();
 [[nodiscard]] bool stderr_is_terminal();
 
-// Writes and flushes to standard output. False when its reader is gone.
+// Writes to standard output and flushes. Returns false if the reader has closed it.
 bool print_now(std::string_view text);
 
-// A line on standard error that redraws itself, when that is a terminal; silent otherwise.
+// ProgressBar: a line on standard error that redraws itself; silent unless that is a terminal.
 //
 // Threading: thread-confined.
 class ProgressBar {
@@ -35,7 +35,7 @@ class ProgressBar {
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
-  // `note` follows the bar: "512 tokens/s".
+  // Draws the bar. `note` is shown after it, as "512 tokens/s".
   void show(int64_t done, std::string_view note);
   void clear();
 
@@ -46,21 +46,21 @@ class ProgressBar {
   std::chrono::steady_clock::time_point last_drawn_;
 };
 
-// Handles SIGINT, SIGTERM and SIGHUP for the whole process: a thread waits for them, so that
-// handlers may lock and allocate. Must be made before any other thread.
+// Handles SIGINT, SIGTERM and SIGHUP for the whole process. A thread waits for them, so that
+// handlers may lock and allocate. Must be created before any other thread.
 class Interrupts {
  public:
-  // `count` is 1 for the first signal of this kind since the handler was set.
+  // `count` is 1 for the first signal of its kind since the handler was set.
   using Handler = std::function<void(int signal, int count)>;
 
   Interrupts();
 
-  // Without a handler a signal ends the process with exit code 128 + signal. Waits for a handler
-  // that is running.
+  // Sets the handler of SIGINT and SIGTERM. Without a handler a signal ends the process with exit
+  // code 128 + signal. Waits for a handler that is running.
   void set_handler(Handler handler) HEDDLE_EXCLUDES(mutex_);
 
-  // As set_handler(), for SIGHUP. Without a handler SIGHUP ends the process, unless the process was
-  // started to ignore it (nohup).
+  // Sets the handler of SIGHUP. Without a handler SIGHUP ends the process, unless it was started to
+  // ignore that signal (nohup).
   void set_hangup_handler(std::function<void()> handler) HEDDLE_EXCLUDES(mutex_);
 
  private:
@@ -72,14 +72,15 @@ class Interrupts {
   int count_ HEDDLE_GUARDED_BY(mutex_) = 0;
 };
 
-// The process's only one, made by main().
+// The only instance of the process, created by main().
 Interrupts& interrupts();
 
-// For EngineOptions::on_load_progress and its kin. Threading: calls come from one thread.
+// A progress bar for EngineOptions::on_load_progress and similar callbacks. Threading: all calls
+// come from one thread.
 std::function<void(int64_t done_bytes, int64_t total_bytes)> load_progress_bar();
 
-// Templates are made of characters, and bytes in another encoding are none. `what` is the text in
-// the user's terms: "the message". Error: kInvalidArgument, naming it, the byte and the remedy.
+// Checks that a text is UTF-8, because templates work on characters. `what` names the text for the
+// user, as "the message". Error: kInvalidArgument, naming it, the byte and the remedy.
 Status check_utf8(std::string_view what, std::string_view text);
 
 }  // namespace heddle::tools

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The numbers an option may have: a table of kinds for the whole program, and the one way in which
-// a number is read from the command line. Nothing wraps, clamps or is cut off.
+// The numbers that options accept: a table of ranges for the whole program, and the only function
+// that reads a number from the command line. No value is wrapped, clamped or truncated.
 //
 //   options.value("--threads", &threads, ranges::kThreads, "Compute threads; 0: physical cores");
 //
-// Threading: values and free functions.
+// Threading: plain values and free functions.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +17,14 @@
 
 namespace heddle::tools {
 
-// The values that an option accepts, both ends included unless a member excludes them. A number
-// that the value's type cannot hold is never in range, nor are nan and the infinities.
+// The values that an option accepts, including both ends unless a member excludes them. A number
+// that the value's type cannot represent is never in the range, nor are nan and the infinities.
 struct ValueRange {
   double low = -std::numeric_limits<double>::infinity();
   double high = std::numeric_limits<double>::infinity();
   bool low_excluded = false;
-  std::optional<double> also;           // a value apart from the range, with a meaning of its own
-  std::string_view keeps_default = {};  // a text that, as "auto", leaves the option's default
+  std::optional<double> also;           // a value outside the range that has a special meaning
+  std::string_view keeps_default = {};  // a text that, like "auto", keeps the option's default
 };
 
 namespace ranges {
@@ -36,20 +36,21 @@ inline constexpr ValueRange kThreads = {.low = 0, .high = 1024};  // 0: the prog
 inline constexpr ValueRange kWorkers = {.low = 1, .high = 256};   // threads that serve requests
 inline constexpr ValueRange kSeconds = {.low = 0, .high = kYear};
 inline constexpr ValueRange kSecondsOrUnlimited = {.low = 0, .high = kYear, .also = -1};
-inline constexpr ValueRange kPeriodSeconds = {.low = 1, .high = kYear, .also = 0};  // 0: never
+inline constexpr ValueRange kPeriodSeconds = {.low = 1, .high = kYear, .also = 0};  // 0 means never
 inline constexpr ValueRange kMeasureSeconds = {.low = 0, .high = 3600, .low_excluded = true};
 inline constexpr ValueRange kBytes = {.low = 1, .high = 1e12};
 inline constexpr ValueRange kCount = {.low = 1};
-inline constexpr ValueRange kCountOrNone = {.low = 0};  // 0: no limit, or the program chooses
+// 0 means no limit, or that the program chooses.
+inline constexpr ValueRange kCountOrNone = {.low = 0};
 inline constexpr ValueRange kRepeats = {.low = 1, .high = 1000};
 inline constexpr ValueRange kBatch = {.low = 1, .high = 4096};        // sequences of one step
 inline constexpr ValueRange kStepTokens = {.low = 1, .high = 65536};  // tokens of one step
-// SGLang's -1 computes prompts whole, which no step here can promise.
 inline constexpr ValueRange kDraftTokens = {.low = 0, .high = 64};
 inline constexpr ValueRange kDraftSteps = {.low = 0, .high = 63};
 inline constexpr ValueRange kBranches = {.low = 1, .high = 16};
-inline constexpr ValueRange kAcceptance = {.low = 0, .high = 64};  // tokens of a step
+inline constexpr ValueRange kAcceptance = {.low = 0, .high = 64};  // tokens per step of a sequence
 inline constexpr ValueRange kVerifyRows = {.low = 2, .high = 64};
+// SGLang's -1 means no chunks, which no step here can promise; it keeps the default.
 inline constexpr ValueRange kChunkTokens = {.low = 1, .high = 65536, .keeps_default = "-1"};
 inline constexpr ValueRange kContext = {.low = 1, .high = 1e8};  // tokens of one sequence
 inline constexpr ValueRange kShare = {.low = 0, .high = 1, .low_excluded = true};
@@ -58,7 +59,7 @@ inline constexpr ValueRange kNotNegative = {.low = 0};
 inline constexpr ValueRange kPositive = {.low = 0, .low_excluded = true};
 inline constexpr ValueRange kPenalty = {.low = -2, .high = 2};
 inline constexpr ValueRange kRepetitionPenalty = {.low = 0.01, .high = 2};
-inline constexpr ValueRange kTopK = {.low = -1};                   // 0 or -1: all
+inline constexpr ValueRange kTopK = {.low = -1};                   // 0 or -1 means all tokens
 inline constexpr ValueRange kLogprobs = {.low = 0, .high = 20};    // request::kMaxTopLogprobs
 inline constexpr ValueRange kStopTexts = {.low = 1, .high = 128};  // request::kMaxStopTexts
 inline constexpr ValueRange kRequestLogLevel = {.low = 0, .high = 3};
@@ -66,13 +67,14 @@ inline constexpr ValueRange kTenants = {.low = 0, .high = 64};
 
 }  // namespace ranges
 
-// Reads the whole of `text`, in decimal. Number: int32_t, int64_t, uint16_t, uint64_t, float or
-// double. Error: kInvalidArgument, with the text and what it may be:
+// Reads all of `text` as a decimal number. Number: int32_t, int64_t, uint16_t, uint64_t, float or
+// double. Error: kInvalidArgument, with the text and the allowed values:
 //   "70000 is not a whole number from 0 to 65535"
 template <typename Number>
 Result<Number> parse_number(std::string_view text, const ValueRange& range);
 
-// "512,4096": whole numbers, each within the range. The error begins with `option` and the text.
+// Reads whole numbers within the range, separated by commas: "512,4096". The error begins with
+// `option` and the text.
 Result<std::vector<int64_t>> parse_counts(const char* option, std::string_view text,
                                           const ValueRange& range);
 

@@ -7,7 +7,7 @@
 
 namespace heddle::tools {
 
-// Four lines. Cost: the driver is asked how many GPUs there are; none is opened.
+// The text, four lines. Cost: asks the driver for the number of GPUs and opens none.
 std::string version_text();
 
 }  // namespace heddle::tools

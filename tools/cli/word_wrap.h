@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// WordWrap breaks a text that comes in parts at spaces, so that no word is cut at the terminal's
-// edge, and shows control characters as U+FFFD, so that no text steers the terminal.
+// WordWrap: breaks a text that arrives in parts at spaces, so that no word is split at the edge of
+// the terminal. It replaces control characters by U+FFFD, so that no text can control the terminal.
 //
-// Threading: thread-confined. Cost: O(bytes); holds one word.
+// Threading: thread-confined. Cost: O(bytes); buffers one word.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,14 @@ namespace heddle::tools {
 
 class WordWrap {
  public:
-  // `width`: columns of the terminal; 0: there is none, and every part comes back as it is.
+  // `width`: columns of the terminal; 0: no terminal, and every part is returned unchanged.
   explicit WordWrap(int64_t width) : width_(width) {}
 
-  // Returns the text that can be shown so far. The last word is held back until it ends or fills a
-  // line; double-width characters (Chinese, Japanese, emoji) are separate words.
+  // Adds a part and returns the text that can be shown now. The last word is held back until it
+  // ends or fills a line. Double-width characters (Chinese, Japanese, emoji) are separate words.
   [[nodiscard]] std::string feed(std::string_view part);
 
-  // The last word.
+  // The last word, which was held back.
   [[nodiscard]] std::string end();
 
  private:
@@ -29,14 +29,14 @@ class WordWrap {
 
   int64_t width_;
   int64_t column_ = 0;
-  std::string incomplete_;  // the first bytes of a character
-  std::string spaces_;      // before the word
+  std::string incomplete_;  // first bytes of a character that is not complete
+  std::string spaces_;      // spaces before the word that is held back
   std::string word_;
   int64_t word_columns_ = 0;
-  bool in_word_ = false;  // the beginning of the word is shown already
+  bool in_word_ = false;  // the beginning of the current word was already returned
 };
 
-// Columns of the terminal at standard output: 80 where it does not say; 0 where there is none.
+// Columns of the terminal at standard output: 80 if it does not report them; 0 if there is none.
 [[nodiscard]] int64_t terminal_columns();
 
 }  // namespace heddle::tools

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// LoadRecord: the life of one measured request, as its client saw it. Times are seconds since the
-// run began.
+// LoadRecord: the times of one measured request, as seen by its client, in seconds since the run
+// began.
 //
-// Threading: values.
+// Threading: plain values; thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -13,20 +13,20 @@
 namespace heddle::tools {
 
 struct LoadFailure {
-  std::string kind;     // "HTTP 503", "connect", "cut", "timeout": counted by this
-  std::string message;  // the server's, or the system's
+  std::string kind;  // kind by which failures are counted: "HTTP 503", "connect", "cut", "timeout"
+  std::string message;  // message of the server or the system
 };
 
 struct LoadRecord {
-  // Tokens that arrived together. Servers say rarely how many those are; one is assumed then.
+  // Tokens that arrived together. Servers rarely send how many they are; then one is assumed.
   struct Arrival {
     double at = 0;
     int64_t tokens = 1;
   };
 
   double scheduled = 0;                  // planned time of sending
-  double sent = 0;                       // just before its first byte was
-  double ended = 0;                      // the answer was complete, or failed
+  double sent = 0;                       // just before its first byte was sent
+  double ended = 0;                      // when the answer was complete or had failed
   std::vector<Arrival> arrivals;         // events with text, in order
   std::optional<int64_t> input_tokens;   // input tokens that the server counted
   std::optional<int64_t> output_tokens;  // output tokens that the server counted

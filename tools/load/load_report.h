@@ -18,27 +18,28 @@
 namespace heddle::tools {
 
 struct LoadReport {
-  std::vector<std::pair<std::string, std::string>> facts;  // "server", "model", "workload", ...
+  // Name and value of each fact, as "server", "model", "workload".
+  std::vector<std::pair<std::string, std::string>> facts;
   ServiceLevels levels;
   LoadStatistics statistics;
   std::vector<LoadRecord> records;
-  int64_t planned = 0;  // requests; more than there are records where the run was stopped
+  int64_t planned = 0;  // number of planned requests; records are fewer if the run was stopped
 };
 
 std::string load_report_text(const LoadReport& report);
 
-// Units are in the names. With `details`, an object for each request.
+// The report as JSON. Names contain the units. With `details`, it has an object for each request.
 nlohmann::ordered_json load_report_json(const LoadReport& report, bool details);
 
-// Tokens that arrived and requests in flight in `bins` equal parts of the run.
+// Tokens that arrived, and requests in flight, in each of `bins` equal parts of the run.
 struct LoadTimeline {
   double bin_seconds = 0;
   std::vector<double> tokens_per_second;
-  std::vector<double> in_flight;  // mean
+  std::vector<double> in_flight;  // average over the part
 };
 
 LoadTimeline timeline_of(std::span<const LoadRecord> records, int64_t bins);
 
-std::string load_report_html(const LoadReport& report);  // load_report_html.cpp
+std::string load_report_html(const LoadReport& report);  // defined in load_report_html.cpp
 
 }  // namespace heddle::tools

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Options of subcommands that load a model or ask a server for one: --url and what goes with it.
+// Options of subcommands that load a model or use one on a server: --url and related options.
 //
 // Threading: free functions without state.
 #pragma once
@@ -15,18 +15,18 @@
 namespace heddle::tools {
 
 struct ServedSettings {
-  std::string url;               // empty: no server
-  std::string model;             // name to ask for; empty: the first of /v1/models
-  std::string api_key;           // sent as a bearer token; empty: none
-  bool insecure = false;         // any certificate is accepted
+  std::string url;               // URL of the server; empty: no server
+  std::string model;             // name of the model; empty: the first in /v1/models
+  std::string api_key;           // sent as a bearer token; empty: no key
+  bool insecure = false;         // accept any certificate
   double timeout_seconds = 600;  // limit for one answer of an evaluation
 };
 
-// `of_this_process`: the options declared so far, which --url excludes.
+// Declares the options. `of_this_process`: the options declared so far that --url excludes.
 void declare_served_options(Options& options, ServedSettings& settings,
                             const std::vector<DeclaredOption>& of_this_process);
 
-// Error: as parse_server_address(), naming --url.
+// The address in --url. Error: that of parse_server_address(), naming --url.
 Result<ServerAddress> address_of(const ServedSettings& settings);
 
 }  // namespace heddle::tools

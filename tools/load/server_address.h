@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ServerAddress: where an OpenAI-compatible server is, as a URL says it.
+// ServerAddress: the address of an OpenAI-compatible server, parsed from a URL.
 //
 // Threading: free functions without state.
 #pragma once
@@ -16,7 +16,7 @@ struct ServerAddress {
   std::string port;
   std::string path;  // path before "/v1"; "" for most servers
   bool tls = false;
-  bool insecure = false;  // any certificate is accepted
+  bool insecure = false;  // accept any certificate
 
   // The URL, without "/v1".
   [[nodiscard]] std::string url() const;
@@ -25,8 +25,8 @@ struct ServerAddress {
   [[nodiscard]] std::string host_header() const;
 };
 
-// "http://127.0.0.1:30000" or "https://host", with or without "/v1" at its end.
-// Error: kInvalidArgument for another scheme, or what is no address.
+// Parses "http://127.0.0.1:30000" or "https://host", with or without "/v1" at its end. Error:
+// kInvalidArgument for another scheme, or for an invalid address.
 Result<ServerAddress> parse_server_address(std::string_view url);
 
 }  // namespace heddle::tools

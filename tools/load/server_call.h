@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// ServerCall: one request after the other to a server, each waited for, which another thread may
-// end at any time.
+// ServerCall: sends requests to a server one after the other and waits for each answer. Another
+// thread may cancel the wait at any time.
 //
-// Threading: post() by one thread at a time; cancel() from any.
+// Threading: post() is called by one thread at a time; cancel() by any.
 #pragma once
 
 #include <functional>
@@ -18,16 +18,16 @@
 
 namespace heddle::tools {
 
-class TlsContext;  // server_stream.h
+class TlsContext;  // defined in server_stream.h
 
-// Loads the certificates that all connections to a server are checked by. Null without TLS.
-// Cost: some ten milliseconds where there is something to check.
+// Loads the certificates against which all connections to a server are checked. Null without TLS.
+// Cost: some ten milliseconds if there are certificates to load.
 std::shared_ptr<TlsContext> make_tls_context(const ServerAddress& address);
 
 struct ServerReply {
   int status = 0;
-  bool is_stream = false;  // events were received
-  std::string body;        // body of another answer, at most 16 MiB
+  bool is_stream = false;  // the answer was a stream of events
+  std::string body;        // body of an answer that is no stream, at most 16 MiB
   bool was_cancelled = false;
 };
 
@@ -35,7 +35,7 @@ class ServerCall {
  public:
   using TakeEvent = std::function<void(std::string_view data)>;
 
-  // `api_key` is sent as a bearer token; empty: none. `tls` is that of `address`.
+  // `api_key` is sent as a bearer token; empty: none. `tls` belongs to `address`.
   ServerCall(ServerAddress address, std::string api_key, std::string user_agent,
              std::shared_ptr<TlsContext> tls)
       : address_(std::move(address)),
@@ -46,19 +46,19 @@ class ServerCall {
   ServerCall(const ServerAddress& address, std::string api_key, std::string user_agent)
       : ServerCall(address, std::move(api_key), std::move(user_agent), make_tls_context(address)) {}
 
-  // Sends `body`, which is JSON, to `path`. Of a stream each event goes to `take`.
-  // Error: kUnavailable, when the server cannot be reached or breaks off.
+  // Sends `body`, which is JSON, to `path`. Each event of a streamed answer is passed to `take`.
+  // Error: kUnavailable, if the server cannot be reached or closes the connection early.
   Result<ServerReply> post(std::string_view path, std::string body, const TakeEvent& take)
       HEDDLE_EXCLUDES(mutex_);
 
-  // Ends the call that is under way, also one that still connects; false where none is.
+  // Cancels the current call, even while it connects; returns false if there is none.
   bool cancel() HEDDLE_EXCLUDES(mutex_);
 
   [[nodiscard]] const ServerAddress& address() const { return address_; }
 
  private:
-  // The socket of the call under way, -1 for none, which a cancelled call does not get.
-  // False for a call that is cancelled.
+  // Sets the socket of the current call, -1 for none. Returns false, and does not set it, if the
+  // call is cancelled.
   bool set_running(int socket) HEDDLE_EXCLUDES(mutex_);
 
   [[nodiscard]] bool was_cancelled() HEDDLE_EXCLUDES(mutex_);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// ServerStream: a connection to a server by TCP, with TLS where the address asks for it. A stream
-// as Beast's functions take it, blocking or not.
+// ServerStream: a TCP connection to a server, with TLS if the address requires it. Beast's
+// functions accept it as a stream, blocking or not.
 //
-// Threading: thread-confined. Only files that see Asio and Beast, which are slow to compile,
-// include this.
+// Threading: thread-confined. Only included by files that use Asio and Beast, which are slow to
+//            compile.
 #pragma once
 
 #include <memory>
@@ -29,11 +29,12 @@
 
 namespace heddle::tools {
 
-// Only read once it is made: connections of several threads may share it.
+// The certificates for TLS. Only read after construction, so connections on several threads may
+// share it.
 class TlsContext {
  public:
   explicit TlsContext(bool insecure) : context_(boost::asio::ssl::context::tls_client) {
-    boost::system::error_code ignored;  // without certificates to check by none is accepted
+    boost::system::error_code ignored;  // without any certificates no server is accepted
     if (!insecure) context_.set_default_verify_paths(ignored);
   }
 
@@ -48,7 +49,7 @@ class ServerStream {
   using executor_type = boost::beast::tcp_stream::executor_type;
   using ErrorCode = boost::system::error_code;
 
-  // `context` is that of `address` (make_tls_context()).
+  // `context` belongs to `address` (make_tls_context()).
   ServerStream(boost::asio::io_context& io, const ServerAddress& address,
                const std::shared_ptr<TlsContext>& context)
       : host_(address.host), context_(context), tcp_(io) {
@@ -60,7 +61,7 @@ class ServerStream {
     if (no_number) SSL_set_tlsext_host_name(ssl, host_.c_str());
     if (address.insecure) return;
     SSL_set_verify(ssl, SSL_VERIFY_PEER, nullptr);
-    // Certificates name addresses without a zone ("fe80::1%eth0").
+    // Certificates contain addresses without a zone (as in "fe80::1%eth0").
     const std::string number = host_.substr(0, host_.find('%'));
     has_name_ = no_number ? SSL_set1_host(ssl, host_.c_str()) == 1
                           : X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), number.c_str()) == 1;
@@ -70,7 +71,7 @@ class ServerStream {
 
   executor_type get_executor() { return tcp_.get_executor(); }
 
-  // Once it is connected. Does nothing without TLS.
+  // Performs the TLS handshake after connecting. Does nothing without TLS.
   boost::asio::awaitable<ErrorCode> async_handshake() {
     ErrorCode error = cannot_check();
     if (tls_ && !error) {
@@ -85,7 +86,7 @@ class ServerStream {
     if (tls_ && !error) tls_->handshake(boost::asio::ssl::stream_base::client, error);
   }
 
-  // Why a handshake failed.
+  // The reason why a handshake failed, as text.
   std::string handshake_failure(const ErrorCode& error) {
     if (cannot_check()) {
       return fmt::format(
@@ -137,7 +138,7 @@ class ServerStream {
     return tls_ ? tls_->write_some(buffers, error) : tcp_.write_some(buffers, error);
   }
 
-  // The forms with exceptions are a part of what Beast takes for a stream; none is called.
+  // Beast requires the forms with exceptions of a stream; none is called.
   template <typename Buffers>
   size_t read_some(const Buffers& buffers) {
     return tls_ ? tls_->read_some(buffers) : tcp_.read_some(buffers);
@@ -149,7 +150,7 @@ class ServerStream {
   }
 
  private:
-  // An error where the name that a certificate must have could not be set.
+  // The error if the name to check in a certificate could not be set.
   [[nodiscard]] ErrorCode cannot_check() const {
     return has_name_ ? ErrorCode() : ErrorCode(boost::asio::error::invalid_argument);
   }
