@@ -23,7 +23,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The field, if there is one, that only a template of messages reads.
+// The name of a field that only the chat template reads, if the line has one.
 std::optional<std::string> template_field(server::FieldReader& fields) {
   server::refuse_fields(fields, {"tools", "tool_choice", "chat_template_kwargs", "reasoning_effort",
                                  "reasoning", "continue_final_message"});
@@ -69,7 +69,7 @@ Result<std::vector<TokenId>> prompt_of_line(server::FieldReader& fields,
   return to_tokens(prompt->get<std::string>());
 }
 
-// Refuses fields that ask for something that a line's answer cannot show.
+// Refuses fields that request something which the answer to a line cannot contain.
 void refuse_what_has_no_effect(server::FieldReader& fields) {
   server::refuse_unserved_features(fields);
   server::refuse_fields(

@@ -36,7 +36,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMaxShown = 2000;  // for messages and names that a server may have written
+constexpr size_t kMaxShown = 2000;  // limit for messages and names that a server may have written
 
 constexpr std::string_view kHelp =
     "/system TEXT  start over with this system message\n"
@@ -125,7 +125,8 @@ class LocalChat : public ChatModel {
   const std::unique_ptr<const server::TextCodec> codec_;
   int num_answers_ = 0;
   Mutex mutex_;
-  std::string running_id_ HEDDLE_GUARDED_BY(mutex_);  // empty between answers
+  // Id of the running answer; empty between answers.
+  std::string running_id_ HEDDLE_GUARDED_BY(mutex_);
 };
 
 std::string wrapped(std::string_view line) {
@@ -141,7 +142,7 @@ class Conversation {
     start_over();
   }
 
-  // Runs until the input ends or /exit. Returns the exit code.
+  // Runs the conversation until the input ends or /exit is typed. Returns the exit code.
   int run() {
     const bool interactive = stdin_is_terminal();
     if (interactive && stdout_is_terminal()) {
@@ -176,7 +177,7 @@ class Conversation {
     if (!system_.empty()) messages_.push_back({{"role", "system"}, {"content", system_}});
   }
 
-  // None at the end of the input.
+  // Reads the next message; none at the end of the input.
   std::optional<std::string> next_message(bool interactive) {
     if (editor_) return editor_->read();
     if (interactive) print_now("> ");
@@ -201,7 +202,7 @@ class Conversation {
     }
   }
 
-  // Adds question and answer to the history, or neither when there is no answer.
+  // Adds question and answer to the history, or nothing if there is no answer.
   Status answer(const std::string& question) {
     HEDDLE_RETURN_IF_ERROR(check_utf8("the system message", system_));
     HEDDLE_RETURN_IF_ERROR(check_utf8("the message", question));
@@ -226,7 +227,8 @@ class Conversation {
     return ok_status();
   }
 
-  // The terminal's Ctrl-C reaches the editor as a key; so this is an answer's, or kill's.
+  // While a line is edited, Ctrl-C reaches the editor as a key. This signal therefore arrives
+  // during an answer, or from `kill`.
   void on_signal(int signal) {
     if (signal == SIGINT && model_.cancel()) {
       num_idle_interrupts_ = 0;
@@ -242,9 +244,10 @@ class Conversation {
   ChatModel& model_;
   std::string system_;
   Json messages_;
-  const bool remembers_;              // between runs
-  std::optional<LineEditor> editor_;  // if there is a terminal
-  int num_idle_interrupts_ = 0;       // Ctrl-C since one ended an answer; of the signals' thread
+  const bool remembers_;              // whether typed messages are stored for later runs
+  std::optional<LineEditor> editor_;  // set if standard input is a terminal
+  // Ctrl-C since the last one that ended an answer; used on the signals' thread.
+  int num_idle_interrupts_ = 0;
 };
 
 Result<std::unique_ptr<ChatModel>> make_chat_model(ChatSettings& settings) {

@@ -49,7 +49,8 @@ struct SetReport {
   std::variant<EvaluationReport, Gsm8kReport> report;
 };
 
-// A model here or on a server; whether its answers have tokens, and which ones end them.
+// The function that asks the questions, whether its answers have tokens, and the tokens that end an
+// answer.
 struct Asked {
   AskQuestions ask;
   bool shows_tokens = false;
@@ -80,7 +81,7 @@ Result<SetReport> evaluate_set(const std::string& set, const Asked& asked, EvalO
   return report;
 }
 
-// Before a model is loaded.
+// Checks the sets before a model is loaded.
 Status check_sets(const EvalOptions& options) {
   if (options.sets.empty()) {
     const bool is_served = !options.served.url.empty();
@@ -105,7 +106,7 @@ Status check_sets(const EvalOptions& options) {
 Result<std::vector<SetReport>> evaluate_sets(EvalOptions& options) {
   const bool is_served = !options.served.url.empty();
   std::string& first = options.model.model_dir;
-  if (is_served) {  // there is no folder: the first name is a set's
+  if (is_served) {  // there is no model folder: the first argument is a set
     if (!first.empty()) options.sets.insert(options.sets.begin(), std::exchange(first, {}));
   } else if (first.empty()) {
     return invalid_argument("MODEL_DIR is required, or --url; see heddle eval --help");
@@ -137,7 +138,7 @@ Result<std::vector<SetReport>> evaluate_sets(EvalOptions& options) {
   return reports;
 }
 
-// Right answers and recorded outputs of all sets together.
+// Right answers and agreement with recorded outputs over all sets.
 struct ScoredAnswers {
   int64_t with_answer = 0;
   int64_t correct = 0;
@@ -157,8 +158,8 @@ struct ScoredAnswers {
   }
 };
 
-// Why the reports are not as good as the command line asks; empty when they are. An expectation
-// that nothing in the sets could meet is not met.
+// The expectation on the command line that the reports do not meet; empty if all are met. An
+// expectation that no question can be measured against is not met.
 std::string unmet_expectation(const EvalOptions& options, const std::vector<SetReport>& reports) {
   ScoredAnswers totals;
   for (const SetReport& set : reports) {

@@ -14,7 +14,7 @@
 namespace heddle::tools {
 namespace {
 
-// Waits for the answers of several concurrent requests.
+// Collects the answers of several concurrent requests.
 class Collector {
  public:
   explicit Collector(size_t count) : answers_(count) {}
@@ -39,15 +39,15 @@ class Collector {
     done_.notify_all();
   }
 
-  // Waits until fewer than `limit` of the `submitted` requests are in flight. Returns how many are
-  // done.
+  // Waits until fewer than `limit` of the `submitted` requests are in flight. Returns the number of
+  // finished requests.
   int64_t wait_below(int64_t submitted, int64_t limit) HEDDLE_EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
     done_.wait(mutex_, [&]() HEDDLE_REQUIRES(mutex_) { return submitted - num_done_ < limit; });
     return num_done_;
   }
 
-  // Call it when nothing is in flight.
+  // Returns the answers. Called when no request is in flight.
   std::vector<Answer> take() HEDDLE_EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
     return std::move(answers_);
@@ -82,7 +82,7 @@ void compare_with_reference(const Answer& answer, std::vector<TokenId> tokens,
   ++(near_tie ? report.near_ties : report.different);
 }
 
-// How many tokens all prompts begin with.
+// Number of tokens with which all prompts begin.
 int64_t shared_tokens(const std::vector<Request>& requests) {
   if (requests.empty()) return 0;
   const std::vector<TokenId>& first = requests[0].prompt;
@@ -145,7 +145,7 @@ Result<Request> evaluation_request(const EvaluationOptions& options, const Model
   plain.default_sampling = {};
   SamplingSettings sampling = options.sampling;
   const int64_t limit = sampling.max_tokens.value_or(kDefaultAnswerTokens);
-  sampling.max_tokens.reset();  // unset, so that the limit is what is left of the context
+  sampling.max_tokens.reset();  // unset, so that the rest of the context is the limit
   if (!sampling.temperature) sampling.temperature = 0.0f;
   return make_request(sampling, plain, std::move(prompt), limit);
 }
@@ -192,12 +192,13 @@ AskQuestions ask_engine(Engine& engine, const server::TextCodec& codec) {
       HEDDLE_ASSIGN_OR_RETURN(Request request,
                               evaluation_request(options, engine.model_info(), std::move(prompt)));
       if (!question.stop.empty()) request.stop.texts.push_back(question.stop);
-      // The two best logits show near ties with a recorded output.
+      // The two best logits show whether a difference from a recorded output is a near tie.
       request.return_logprobs = question.reference.has_value();
       request.top_logprobs = question.reference ? 2 : 0;
       requests.push_back(std::move(request));
     }
-    // A cache keeps a state where all prompts fork. Recorded outputs were computed without one.
+    // Tells the cache where all prompts fork, so that it stores a state there. Not with recorded
+    // outputs, which were computed without one.
     const bool is_recorded = std::ranges::any_of(
         questions, [](const Question& question) { return question.reference.has_value(); });
     const int64_t shared = is_recorded ? 0 : shared_tokens(requests);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// heddle export-nextn: the next-token-prediction layer of a checkpoint as a draft model.
+// heddle export-nextn: writes the next-token-prediction layer of a checkpoint as a draft model.
 #include "checkpoint/export_nextn.h"
 
 #include <atomic>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// heddle generate: one completion to the terminal, or a file of prompts to a file of answers.
+// heddle generate: prints one completion, or answers a file of prompts.
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -44,7 +44,7 @@ struct GenerateSettings {
   bool json = false;
 };
 
-// The prompt as the model reads it: plain, or as a user's message in the template.
+// The tokens of the prompt: plain, or as a user's message in the chat template.
 Result<std::vector<TokenId>> prompt_tokens(const GenerateSettings& settings,
                                            const server::TextCodec& codec,
                                            const std::string& prompt) {
@@ -107,7 +107,7 @@ Result<int> generate_one(const GenerateSettings& settings, Engine& engine,
     text += last.text;
     output.insert(output.end(), last.tokens.begin(), last.tokens.end());
     if (!settings.json && !reader_left && !last.text.empty() && !print_now(last.text)) {
-      reader_left = true;  // `heddle generate ... | head`
+      reader_left = true;  // the reader of a pipe has ended, as in `heddle generate ... | head`
       engine.cancel(kRequestId);
     }
   }
@@ -123,10 +123,11 @@ Result<int> generate_one(const GenerateSettings& settings, Engine& engine,
   return last.finish->reason == FinishReason::kAbort && !reader_left ? kExitInterrupted : 0;
 }
 
-// A mistyped name is not a prompt.
+// Whether the prompt is the name of a batch file, even if it is mistyped.
 bool is_batch(const std::string& prompt) { return prompt.ends_with(".jsonl"); }
 
-// Treats a single argument as a prompt for the default model, unless it is a model's folder.
+// Handles a single argument: it is a prompt for the default model, unless it is a model's folder,
+// which is an error because the prompt is missing.
 Status settle_prompt(GenerateSettings& settings) {
   if (!settings.prompt.empty()) return {};
   std::string& only = settings.model.model_dir;

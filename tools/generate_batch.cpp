@@ -23,7 +23,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMaxInFlight = 256;  // more than an engine runs at once, so that none waits for us
+// More than an engine runs at once, so that it never waits for more requests.
+constexpr size_t kMaxInFlight = 256;
 
 struct Totals {
   int64_t requests = 0;
@@ -45,7 +46,8 @@ class BatchRun {
         file_(file),
         progress_(static_cast<int64_t>(lines_.size())) {}
 
-  // Submits up to the limit in flight, waits for an event, writes results in order, repeats.
+  // Submits requests up to the limit, waits for an event, writes finished results in order, and
+  // repeats.
   Result<int> run() {
     interrupts().set_handler([this](int signal, int count) {
       if (count > 1) std::_Exit(128 + signal);
@@ -185,8 +187,8 @@ class BatchRun {
   ProgressBar progress_;
   EventQueue events_;
   std::map<size_t, Answer> running_;
-  std::map<size_t, Json> custom_ids_;      // custom ids of unfinished lines
-  std::map<size_t, std::string> waiting_;  // lines whose predecessors are not written yet
+  std::map<size_t, Json> custom_ids_;      // custom ids of lines without an answer so far
+  std::map<size_t, std::string> waiting_;  // answers that wait for those of earlier lines
   size_t num_done_ = 0;
   size_t num_written_ = 0;
   Totals totals_;

@@ -33,7 +33,7 @@ bool has_text(const nlohmann::json& object, const char* key) {
   return object.is_object() && object.contains(key) && object[key].is_string();
 }
 
-// The number whose digits begin at `at`, which moves past them.
+// Reads the number whose digits begin at index `at`, and moves `at` past it.
 double read_number(const std::string& text, size_t& at) {
   size_t begin = at;
   while (at < text.size() && is_digit(text[at])) ++at;

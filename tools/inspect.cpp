@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// heddle inspect: what a checkpoint is, what it needs, and how it will be computed.
+// heddle inspect: shows what a checkpoint contains, what it needs, and how it will be computed.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -59,10 +59,10 @@ int64_t model_parameters(const models::Model& model) {
 
 struct WeightSize {
   int64_t bytes = 0;
-  std::string form;  // "as bfloat16"
+  std::string form;  // format of the weights, as "as bfloat16"
 };
 
-// The bytes of its blocks as packed rows and of the other numbers in `dtype`, form by form.
+// Size of the weights in a GGUF file: blocks as packed rows, other numbers in `dtype`.
 Result<WeightSize> gguf_weight_size(const std::filesystem::path& path, DType dtype) {
   HEDDLE_ASSIGN_OR_RETURN(const auto source, models::open_weights(path));
   std::map<std::string, int64_t> forms;
@@ -87,8 +87,8 @@ Result<WeightSize> gguf_weight_size(const std::filesystem::path& path, DType dty
   return size;
 }
 
-// Without loading them: every parameter in `dtype`, or what the files of a quantised checkpoint
-// store, because only they say tensor by tensor in which format.
+// Size of the weights without loading them: every parameter in `dtype`, or, for a quantised
+// checkpoint, what its files store, because only they give the format of each tensor.
 Result<WeightSize> weight_size(const InspectOptions& options, const checkpoint::ModelConfig& config,
                                const models::Model& model, DType dtype) {
   WeightSize plain{bytes_of(dtype, model_parameters(model)),
@@ -115,8 +115,8 @@ Result<WeightSize> weight_size(const InspectOptions& options, const checkpoint::
   return stored;
 }
 
-// The pools that `heddle serve` would plan on this machine without options; the memory that a step
-// needs is not known yet.
+// The memory pools that `heddle serve` would plan on this machine without options. The memory for a
+// step is not known yet and not included.
 Result<runner::PlannedPools> plan_memory(const checkpoint::ModelConfig& config,
                                          const models::CacheNeeds& needs, DType kv_dtype,
                                          int64_t weight_bytes) {
@@ -250,7 +250,7 @@ Status print_graph(const InspectOptions& options) {
   return {};
 }
 
-// The source of the weights: the model's files, or DummyWeights if the options ask for it or there
+// The source of the weights: the model's files, or DummyWeights if the options select it or there
 // are no files.
 Result<std::unique_ptr<const checkpoint::WeightSource>> weights_to_share(
     const InspectOptions& options) {

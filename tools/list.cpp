@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// heddle list: the models that Hugging Face's cache on this machine has.
+// heddle list: lists the models in Hugging Face's cache on this machine.
 #include <cstdio>
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@ std::string size_text(int64_t bytes) {
                          : fmt::format("{:.1f} GB", megabytes / 1e3);
 }
 
-// "Qwen3ForCausalLM", or why the model cannot be served.
+// The model's architecture, as "Qwen3ForCausalLM", or why the model cannot be served.
 std::string kind_of(const checkpoint::CachedModel& model) {
   const Result<std::filesystem::path> folder = checkpoint::find_model(model.name);
   if (!folder.ok()) return std::string(folder.status().message());
@@ -27,7 +27,7 @@ std::string kind_of(const checkpoint::CachedModel& model) {
   return config.ok() ? config->architecture : std::string(config.status().message());
 }
 
-// Reasons are sentences, which would make the table wide.
+// Lists the models. Reasons are printed after the table, because sentences would make it wide.
 int list() {
   const std::vector<checkpoint::CachedModel> models = checkpoint::cached_models();
   const std::string cache = checkpoint::hub_cache().string();

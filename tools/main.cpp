@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// heddle: one program, one file per subcommand.
+// heddle: the program, with one file per subcommand.
 #include "tools/cli/subcommand.h"
 #include "tools/cli/terminal.h"
 

@@ -24,7 +24,7 @@ namespace {
 
 struct MergeSettings {
   std::string model_dir;
-  std::vector<std::string> folders;  // the adapters' folders, then the output folder
+  std::vector<std::string> folders;  // folders of the adapters, then the output folder
   std::vector<std::string> scales;
   std::string dtype = "auto";
   bool json = false;

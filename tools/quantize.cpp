@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// heddle quantize: a smaller copy of a checkpoint, rounded to nearest.
+// heddle quantize: writes a smaller copy of a checkpoint, with weights rounded to nearest.
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
@@ -66,7 +66,7 @@ void print_text(const QuantizeSettings& settings, const checkpoint::QuantiseRepo
   for (const std::string& name : report.unfit) fmt::print("  {}\n", name);
 }
 
-// A GGUF file as the folder that the same model has in the hub.
+// Opens a GGUF file as the folder that the same model has on the hub.
 Result<checkpoint::QuantiseSource> gguf_source(const std::filesystem::path& path) {
   checkpoint::QuantiseSource source;
   HEDDLE_ASSIGN_OR_RETURN(source.config, models::gguf_config_text(path));

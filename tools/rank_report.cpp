@@ -65,7 +65,7 @@ Result<RankReport> report_on_ranks(std::span<const WeightSpec> specs,
     return invalid_argument(
         fmt::format("{}; legal: {}", refused->second, fmt::join(report.legal, ", ")));
   }
-  std::vector<std::vector<WeightSpec>> slices;  // index: rank
+  std::vector<std::vector<WeightSpec>> slices;  // slices of each rank
   for (int64_t rank = 0; rank < ranks.count; ++rank) {
     HEDDLE_ASSIGN_OR_RETURN(std::vector<WeightSpec> own, checkpoint::sliced(specs, rank, ranks));
     HEDDLE_ASSIGN_OR_RETURN(const int64_t bytes, checkpoint::bytes_to_load(source, own, options));

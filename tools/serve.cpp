@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// heddle serve: a model behind HTTP until a signal stops it.
+// heddle serve: serves a model over HTTP until a signal stops it.
 #include <csignal>
 #include <cstdio>
 #include <memory>
@@ -23,8 +23,9 @@ namespace heddle::tools {
 namespace {
 
 Status serve(ServeSettings& settings) {
-  std::signal(SIGPIPE, SIG_IGN);  // the request log notices a reader of its lines that went away
-  std::signal(SIGXFSZ, SIG_IGN);  // a file beyond `ulimit -f` fails like one on a full disk
+  // The request log then sees an error when the reader of its lines has ended.
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // writing a file beyond `ulimit -f` then fails as on a full disk
   HEDDLE_RETURN_IF_ERROR(apply(settings));
   HEDDLE_ASSIGN_OR_RETURN(auto server, server::Server::listen(settings.server));
   settings.server.http.port = server->port();
@@ -37,7 +38,7 @@ Status serve(ServeSettings& settings) {
   };
   options.on_failure = [&stop] { stop.engine_failed(); };
   HEDDLE_ASSIGN_OR_RETURN(auto engine, create_engine(options));
-  const Engine& serving = *engine;  // used until the server is shut down
+  const Engine& serving = *engine;  // valid until the server is shut down
   HEDDLE_ASSIGN_OR_RETURN(auto codec,
                           server::make_model_codec(options.model_dir, *engine->tokenizer(),
                                                    settings.model.chat_template));

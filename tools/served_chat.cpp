@@ -24,7 +24,7 @@ double seconds_since(ChatClock::time_point start) {
   return std::chrono::duration<double>(ChatClock::now() - start).count();
 }
 
-// An answer's events, as they come.
+// Reads the events of an answer as they arrive.
 class AnswerEvents {
  public:
   explicit AnswerEvents(const ChatModel::ShowText& show) : show_(show) {}
@@ -82,7 +82,7 @@ class AnswerEvents {
     return value.empty() ? nullptr : &value;
   }
 
-  // 0 where it is missing, or no count.
+  // A token count in the usage; 0 if it is missing or no number.
   static int64_t count(const ordered_json& usage, const char* key) {
     const auto found = usage.find(key);
     return found != usage.end() && found->is_number_unsigned() ? found->get<int64_t>() : 0;

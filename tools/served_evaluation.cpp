@@ -25,7 +25,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kLimitCheck = std::chrono::milliseconds(50);  // between looks for late calls
+// Interval between checks for calls beyond their time limit.
+constexpr auto kLimitCheck = std::chrono::milliseconds(50);
 
 std::string body_of(const Question& question, const std::string& model,
                     const EvaluationOptions& options) {
@@ -43,7 +44,7 @@ std::string body_of(const Question& question, const std::string& model,
   return body.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// The text and the counts of a completion; false where it is none.
+// Reads the text and the token counts of a completion. Returns false if the body is none.
 bool read_answer(const std::string& body, Answer& answer) {
   const Json json = Json::parse(body, nullptr, /*allow_exceptions=*/false);
   const auto text_at = [&json](const char* where) -> const std::string* {
@@ -52,8 +53,8 @@ bool read_answer(const std::string& body, Answer& answer) {
   };
   const std::string* text = text_at("/choices/0/message/content");
   if (text == nullptr) text = text_at("/choices/0/text");
-  const bool is_empty =
-      json.contains("/choices/0/message"_json_pointer) && text == nullptr;  // only reasoning
+  const bool is_empty = json.contains("/choices/0/message"_json_pointer) &&
+                        text == nullptr;  // the answer contains only reasoning
   if (text == nullptr && !is_empty) return false;
   if (text != nullptr) answer.text = *text;
   const auto count_at = [&json](const char* where) {
@@ -68,7 +69,7 @@ bool read_answer(const std::string& body, Answer& answer) {
   return true;
 }
 
-// Asks all questions of one set, some at a time.
+// Asks all questions of one set, several at a time.
 class ServedRun {
  public:
   ServedRun(const ServerAddress& address, const ServedSettings& served,
@@ -99,7 +100,7 @@ class ServedRun {
   }
 
  private:
-  // A thread's calls, one after the other.
+  // One thread and its current call.
   struct Worker {
     Worker(const ServerAddress& address, const std::string& api_key,
            std::shared_ptr<TlsContext> tls)
@@ -109,7 +110,7 @@ class ServedRun {
     std::optional<Clock::time_point> deadline;  // deadline of the current call; guarded by mutex_
   };
 
-  // Error: no thread can be started. Fewer than one for each worker do, too.
+  // Starts the threads. Fewer than one per worker are enough. Error: no thread can be started.
   Status start(std::vector<std::thread>& threads) {
     threads.reserve(workers_.size());
     try {
@@ -125,7 +126,7 @@ class ServedRun {
     return ok_status();
   }
 
-  // Until the threads have ended.
+  // Ends calls beyond their time limit, until all threads have ended.
   void end_late_calls(size_t num_threads) HEDDLE_EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
     const auto have_ended = [&]() HEDDLE_REQUIRES(mutex_) { return num_ended_ == num_threads; };
@@ -159,7 +160,8 @@ class ServedRun {
     Status status;
     try {
       status = ask_one(worker.call, question, answer);
-    } catch (const std::exception& error) {  // of the network library: no file is left, ...
+    } catch (const std::exception& error) {  // thrown by the network library, for example if no
+                                             // file descriptor is left
       status = unavailable(fmt::format("{}: {}", address_.url(), error.what()));
     }
     set_deadline(worker, std::nullopt);
@@ -194,7 +196,8 @@ class ServedRun {
   const ServedSettings& served_;
   const std::vector<Question>& questions_;
   const EvaluationOptions& options_;
-  std::vector<Answer> answers_;  // by question; written by the thread that asks it
+  // Indexed by question; each is written by the thread that asks the question.
+  std::vector<Answer> answers_;
   std::vector<std::unique_ptr<Worker>> workers_;
   std::atomic<size_t> next_ = 0;
   Mutex mutex_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// heddle verify: a model against golden logits, hidden states and greedy tokens.
+// heddle verify: compares a model with golden logits, hidden states and greedy tokens.
 #include <algorithm>
 #include <filesystem>
 #include <string>
@@ -44,11 +44,11 @@ struct Row {
   std::string feeding;
   verify::CaseResult result;
   int64_t cached_tokens = 0;
-  int64_t reusable_tokens = 0;  // tokens that the cache has to provide
+  int64_t reusable_tokens = 0;  // the row fails if the cache provided fewer tokens
   bool passed = false;
 };
 
-// A row that has all but its verdict.
+// Adds the verdict to a row that is complete otherwise.
 Row judged(Row row, const VerifyOptions& options) {
   const verify::CaseResult& result = row.result;
   row.passed = result.logits_error < options.tolerance && result.hidden_error < options.tolerance &&
@@ -67,7 +67,8 @@ struct Report {
   }
 };
 
-// Goldens are computed in float32: 16 bits alone may be why a row fails. Empty otherwise.
+// A hint that 16-bit weights alone may explain a failed row, because goldens are computed in
+// float32; empty if this does not apply.
 std::string hint_of(const Report& report) {
   if (report.num_failed() == 0 || report.dtype == DType::kF32) return {};
   return fmt::format(

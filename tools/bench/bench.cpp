@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// heddle bench: how fast the whole model (offline) and single ops are, beside what the machine
-// allows. bench_cache.cpp measures the savings of the prefix cache, bench_serve.cpp servers.
+// heddle bench: speed of the whole model (offline) and of single ops, compared with what the
+// machine allows. bench_cache.cpp measures the savings of the prefix cache, bench_serve.cpp
+// servers.
 #include <string>
 #include <utility>
 #include <vector>
@@ -209,7 +210,7 @@ Status run_ops(const OpsCommand& command) {
                        {"rows", ordered_json::array()}};
   Table table({"op", "shape", "us", "GB/s", "GFLOP/s", "of roofline"});
   for (ops::OpBenchmark& next : benchmarks) {
-    // Moved here, so that its memory is freed after this round.
+    // Moved into this variable, so that its memory is freed after this iteration.
     const ops::OpBenchmark benchmark = std::exchange(next, {});
     const ops::Measurement measured = ops::measure(benchmark, command.seconds);
     const double share = roofline.floor_seconds(benchmark) / measured.median_seconds;

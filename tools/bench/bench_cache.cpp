@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// heddle bench cache: what the prefix cache saves where prompts begin alike, what it costs where
-// they do not, and that it changes no answer.
+// heddle bench cache: what the prefix cache saves for prompts with common beginnings, what it costs
+// for others, and that it changes no answer.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -31,7 +31,7 @@ using nlohmann::ordered_json;
 
 constexpr double kClearTimeoutSeconds = 60;
 
-// The result of one probe, in the last run.
+// The result of one probe in the last run.
 struct Probe {
   std::string name;
   int64_t prompt_tokens = 0;
@@ -49,9 +49,9 @@ struct CacheCommand {
   BenchOutput output;
 };
 
-// One engine's runs of a workload, put together.
+// Results of one engine over all runs of a workload.
 struct Side {
-  std::vector<double> first_token_ms;  // sorted by percentile()
+  std::vector<double> first_token_ms;  // times to the first token; sorted by percentile()
   std::vector<double> decode_rates;
   double seconds = 0;
   int64_t prompt_tokens = 0;
@@ -115,7 +115,8 @@ Status clear_cache(Engine& engine) {
   return done.get_future().get();
 }
 
-// With the cache and without it in turn, so that what else the machine does meets both.
+// Runs the workload alternately with and without the cache, so that other load on the machine
+// affects both.
 Status measure(Engine& cached, Engine& plain, const Workload& workload, const CacheCommand& command,
                Side& with, Side& without) {
   for (int64_t run = 0; run < command.runs; ++run) {
@@ -173,7 +174,7 @@ Result<std::vector<Workload>> make_workloads(const std::vector<Pattern>& pattern
   return workloads;
 }
 
-// Before a model is loaded. The patterns that were named.
+// Checks the command before a model is loaded, and returns the patterns that were named.
 Result<std::vector<Pattern>> check(const CacheCommand& command) {
   if (!command.model.engine.cache.enabled) {
     return invalid_argument(
@@ -197,7 +198,7 @@ Status run_cache(CacheCommand& command) {
   options.skip_tokenizer = true;
   std::optional<double>& share =
       options.static_memory_fraction ? options.static_memory_fraction : options.memory_fraction;
-  share = share.value_or(0.5) / 2;  // two engines
+  share = share.value_or(0.5) / 2;  // half each, because two engines are loaded
   options.cache.enabled = true;
   HEDDLE_ASSIGN_OR_RETURN(const auto cached, create_engine(options));
   options.cache.enabled = false;
@@ -208,7 +209,7 @@ Status run_cache(CacheCommand& command) {
   shape.vocab_size = model.vocab_size;
   shape.context_length = model.context_length;
   HEDDLE_ASSIGN_OR_RETURN(const auto workloads, make_workloads(patterns, command.trace, shape));
-  for (Engine* engine : {cached.get(), plain.get()}) {  // the first steps touch memory
+  for (Engine* engine : {cached.get(), plain.get()}) {  // warm-up: the first steps touch memory
     HEDDLE_RETURN_IF_ERROR(replay(*engine, workloads.front(), command.concurrency).status());
   }
 

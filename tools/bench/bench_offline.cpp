@@ -24,7 +24,7 @@ double median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
-// Ids spread over the vocabulary, the same for every run.
+// Token ids spread over the vocabulary, equal in every run.
 std::vector<TokenId> spread_ids(int64_t count, int64_t vocab_size, int64_t start) {
   std::vector<TokenId> ids;
   for (int64_t i = 0; i < count; ++i) {
@@ -46,7 +46,7 @@ Status prefill(BenchSequences& sequences, int64_t sequence, std::span<const Toke
   return {};
 }
 
-// The first prompt loads kernels, the second one is captured where the device can.
+// Prefills before measuring: the first loads kernels, the second is captured if the device can.
 constexpr int64_t kWarmUps = 2;
 
 Result<OfflineRow> bench_prefill(runner::ForwardPass& pass, const OfflineOptions& options,
@@ -67,7 +67,7 @@ Result<OfflineRow> bench_prefill(runner::ForwardPass& pass, const OfflineOptions
   return row;
 }
 
-// Steps of `rows` tokens for each sequence, of which all but the first are drafts.
+// Measures steps of `rows` tokens for each sequence, of which all except the first are drafts.
 Result<OfflineRow> bench_decode(runner::ForwardPass& pass, const OfflineOptions& options,
                                 int64_t batch, int64_t rows, ops::ReadProbe* probe) {
   const int64_t num_steps = options.decode_steps * options.repeats;
@@ -84,8 +84,9 @@ Result<OfflineRow> bench_decode(runner::ForwardPass& pass, const OfflineOptions&
   }
   std::vector<std::vector<TokenId>> ids(static_cast<size_t>(batch));
   std::vector<BenchSequences::Feed> feeds(static_cast<size_t>(batch));
-  // Steps and probes take turns, so that both meet the same moments of a shared machine; a few
-  // steps each turn, because a probe empties the caches, which would slow down small models.
+  // Steps and bandwidth probes alternate, so that other load on a shared machine affects both. Each
+  // turn has several steps, because a probe flushes the CPU caches, which would slow down small
+  // models.
   constexpr int64_t kStepsPerProbe = 8;
   std::vector<double> seconds;
   std::vector<double> read_gb_per_s;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole-model speed without server or scheduler: prefill and decode, draws included, each beside
-// what the machine allows.
+// Speed of a whole model without server or scheduler: prefill and decode including sampling, each
+// compared with what the machine allows.
 #pragma once
 
 #include <cstdint>
@@ -16,22 +16,23 @@ namespace heddle::tools {
 struct OfflineOptions {
   std::vector<int64_t> prefill_tokens = {512, 4096};
   std::vector<int64_t> decode_batches = {1, 4, 16};
-  // Rows of each sequence in steps that verify drafts, compared with one row.
+  // Rows per sequence in steps that verify drafts; such steps are compared with steps of one row.
   std::vector<int64_t> verify_rows;
-  int64_t chunk_tokens = 512;    // prompt tokens of one prefill step
-  int64_t decode_context = 128;  // tokens every sequence has before its first decode step
+  int64_t chunk_tokens = 512;    // prompt tokens per prefill step
+  int64_t decode_context = 128;  // tokens of every sequence before its first decode step
   int64_t decode_steps = 64;
-  int64_t repeats = 3;  // the median counts
+  int64_t repeats = 3;  // number of measurements, of which the median is reported
 };
 
 struct OfflineRow {
-  std::string what;    // "prefill 512", "decode batch 4", "verify 4 rows, batch 1"
-  double seconds = 0;  // median of a whole prefill, or of a step
+  // The measurement, as "prefill 512", "decode batch 4" or "verify 4 rows, batch 1".
+  std::string what;
+  double seconds = 0;  // median duration of a whole prefill, or of a step
   double tokens_per_second = 0;
 
-  // Memory traffic of decode steps: the bytes a step must move over its time; on the CPU also the
-  // bandwidth that reading reached between the steps (both medians), and the first as a share of
-  // the second.
+  // Memory traffic of decode steps: the bytes that a step must move divided by its time. On the CPU
+  // also the read bandwidth measured between the steps, and the first as a share of the second. All
+  // are medians.
   struct Traffic {
     double gigabytes_per_second = 0;
     double read_gb_per_s = 0;  // 0: not measured
@@ -42,15 +43,15 @@ struct OfflineRow {
 };
 
 struct OfflineReport {
-  // The CPU's roofline, measured before the models with the same threads.
+  // The CPU's roofline, measured before the models with the same number of threads.
   std::optional<ops::Roofline> roofline;
   std::vector<OfflineRow> rows;
 };
 
-// Whether every sequence fits into the model's context. Error: kInvalidArgument, naming the option.
+// Checks that every sequence fits the model's context. Error: kInvalidArgument, naming the option.
 Status check_offline(const OfflineOptions& options, int64_t context_length);
 
-// The options were checked. Error: what the model cannot do.
+// Runs the benchmark with options that were checked. Error: something that the model cannot do.
 Result<OfflineReport> bench_offline(runner::ForwardPass& pass, const OfflineOptions& options);
 
 }  // namespace heddle::tools

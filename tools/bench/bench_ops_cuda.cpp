@@ -21,7 +21,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// The rate of large bf16 products that Hopper sustains under its power limit, measured on an H200.
+// Rate of large bf16 matrix products that Hopper sustains under its power limit, measured on an
+// H200.
 constexpr double kHopperBf16Gflops = 790e3;
 
 Result<int> index_of(const std::string& device) {
@@ -64,7 +65,7 @@ Status run_ops_on_cuda(const std::string& device, const std::string& filter, boo
                        {"rows", ordered_json::array()}};
   Table table({"op", "shape", "us", "GB/s", "TFLOP/s", "of roofline"});
   for (ops::CudaBenchmark& next : benchmarks) {
-    // Moved here, so that its memory is freed after this round.
+    // Moved into this variable, so that its memory is freed after this iteration.
     const ops::CudaBenchmark benchmark = std::exchange(next, {});
     const auto measured = ops::measure_cuda(context, benchmark);
     if (!measured.ok()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// heddle bench ops --device cuda: single ops on a GPU beside its speed of copying.
+// heddle bench ops --device cuda: single ops on a GPU, compared with its copy bandwidth.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace heddle::tools {
 
-// `device`: "cuda" or "cuda:N". Errors: that of open_cuda_device(); kNotFound where no op has
-// `filter` in its name.
+// Runs the benchmark. `device`: "cuda" or "cuda:N". Error: that of open_cuda_device(); kNotFound if
+// no op's name contains `filter`.
 Status run_ops_on_cuda(const std::string& device, const std::string& filter, bool exact,
                        const BenchOutput& output);
 

@@ -84,7 +84,7 @@ Status BenchSequences::step(std::span<const Feed> feeds) {
       begun_ != nullptr && std::ranges::any_of(begun_->sequences, [](const auto& sequence) {
         return !sequence.drafts.empty();
       });
-  // Its accepted drafts determine the lengths of the sequences.
+  // The accepted drafts of this step determine the lengths of the sequences.
   if (has_drafts) HEDDLE_RETURN_IF_ERROR(finish());
   request::BatchPlan& plan = plans_[next_plan_];
   next_plan_ = (next_plan_ + 1) % plans_.size();

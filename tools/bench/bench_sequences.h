@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// BenchSequences: a fixed number of sequences that a benchmark feeds without a scheduler, in steps
-// as a server makes them: drafts are verified, and each sequence draws greedily, on the device
-// where it can, so that no logits leave it.
+// BenchSequences: a fixed number of sequences that a benchmark runs without a scheduler, in steps
+// like those of a server: drafts are verified, and each sequence samples greedily, on the device if
+// it can, so that logits are not read back.
 //
-// Threading: confined.
+// Threading: thread-confined.
 #pragma once
 
 #include <array>
@@ -23,28 +23,29 @@ class BenchSequences {
  public:
   struct Options {
     int64_t num_sequences = 1;
-    int64_t max_tokens = 0;  // per sequence, drafts included
-    int64_t num_drafts = 0;  // per sequence of a step
+    int64_t max_tokens = 0;  // limit for the tokens of a sequence, drafts included
+    int64_t num_drafts = 0;  // most drafts of a sequence in a step
   };
 
-  // The pass takes a row of logits for each sequence and each of its drafts, and outlives this.
+  // The pass accepts a row of logits for each sequence and each of its drafts, and outlives the
+  // object.
   static Result<BenchSequences> create(runner::ForwardPass& pass, const Options& options);
 
   struct Feed {
     int64_t sequence = 0;
     std::span<const TokenId> tokens;
     std::span<const TokenId> drafts = {};
-    bool draws = true;  // false: a part of a prompt that is not its last
+    bool draws = true;  // false: a chunk of a prompt that is not the last one
   };
 
-  // Begins a step, queued after the previous one where possible, and finishes that one. Sequences
-  // continue after their accepted drafts.
+  // Begins a step, queued after the previous one if possible, and finishes the previous one.
+  // Sequences continue after their accepted drafts.
   Status step(std::span<const Feed> feeds);
 
-  // Finishes the last step.
+  // Finishes the step in flight.
   Status finish();
 
-  // The sequence begins anew, without tokens, in the next step. None is begun.
+  // Empties a sequence, so that the next step begins it anew. No step is in flight.
   void restart(int64_t sequence) { lengths_[static_cast<size_t>(sequence)] = 0; }
 
  private:
@@ -61,11 +62,12 @@ class BenchSequences {
   runner::FollowingRanks others_;  // with them a step ends before the next one begins
   bool has_states_;
   int64_t pages_per_sequence_;
-  std::vector<int32_t> pages_;    // scratch: pages of the sequence that starts
-  std::vector<int64_t> lengths_;  // tokens of each sequence
-  std::array<request::BatchPlan, runner::kMaxStepsInFlight> plans_;  // used in turn
+  std::vector<int32_t> pages_;    // pages of the sequence that starts; kept to reuse its memory
+  std::vector<int64_t> lengths_;  // number of tokens of each sequence
+  // Plans of the steps, used in turn.
+  std::array<request::BatchPlan, runner::kMaxStepsInFlight> plans_;
   size_t next_plan_ = 0;
-  const request::BatchPlan* begun_ = nullptr;  // the unfinished step
+  const request::BatchPlan* begun_ = nullptr;  // plan of the step in flight; null: none
   request::StepOutput output_;
 };
 

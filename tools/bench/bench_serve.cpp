@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// heddle bench serve: measures a server under load, this one or any other that speaks OpenAI's API.
+// heddle bench serve: measures a server with OpenAI's API under load, this one or any other.
 #include <ctime>
 #include <fstream>
 #include <iterator>
@@ -36,7 +36,7 @@ struct BenchServeCommand {
   BenchOutput output;
 };
 
-// This process's arguments, without the secret among them.
+// The arguments of this process, with the API key removed.
 std::string command_line() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   const std::string raw((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
@@ -108,7 +108,8 @@ Status write_html(const std::string& name, const std::string& html) {
   return {};
 }
 
-// Ctrl-C ends the run, whose report is then of what was done; a second one ends the program.
+// Ends the run at the first Ctrl-C, so that the report covers what was done, and the program at the
+// second.
 class EndOnInterrupt {
  public:
   explicit EndOnInterrupt(LoadClient& client) {
@@ -129,7 +130,7 @@ Status warm_up(LoadClient& client, const BenchServeCommand& command, const LoadW
   for (int64_t i = 0; i < command.warmup; ++i) {
     requests.push_back(workload.requests[static_cast<size_t>(i % std::ssize(workload.requests))]);
     requests.back().at_seconds.reset();
-    // Other prompts than the measured ones, which a cache would know afterwards.
+    // Uses other prompts than the measured ones, so that a cache does not know those afterwards.
     for (PromptSegment& segment : requests.back().segments) segment.seed = ~segment.seed;
   }
   HEDDLE_ASSIGN_OR_RETURN(const auto records, client.run(requests));

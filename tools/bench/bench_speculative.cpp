@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// heddle bench speculative: what drafts gain beside plain decoding, in turn on the same machine,
+// heddle bench speculative: what drafts gain over plain decoding, alternating on the same machine,
 // and that they change no text.
 #include <algorithm>
 #include <filesystem>
@@ -47,9 +47,9 @@ struct QuestionSet {
   std::vector<std::vector<TokenId>> prompts;
 };
 
-// The measurements of one engine over all rounds of a set.
+// Measurements of one engine over all rounds of a set.
 struct EngineRounds {
-  std::vector<double> rates;  // output tokens a second, by round
+  std::vector<double> rates;  // output tokens per second in each round
   double seconds = 0;
   int64_t output_tokens = 0;
   DraftReport drafts;
@@ -60,7 +60,8 @@ struct EngineRounds {
            static_cast<double>(std::max<int64_t>(drafts.verify_steps, 1));
   }
 
-  // Tokens that a sequence gets in a step, but for those that its prompt's step draws.
+  // Average tokens that a sequence gets in a decode step; the step that ends its prompt is not
+  // counted.
   [[nodiscard]] double tokens_per_step() const { return 1 + per_step(drafts.accepted_tokens); }
 
   [[nodiscard]] double drafts_per_step() const {
@@ -81,7 +82,7 @@ double median_of(std::vector<double> values) {
   return *middle;
 }
 
-// The median over rounds of the rate with drafts relative to the plain rate.
+// The median over rounds of the ratio of the rate with drafts to the plain rate.
 double median_gain(const EngineRounds& drafting, const EngineRounds& plain) {
   std::vector<double> gains;
   for (size_t i = 0; i < drafting.rates.size(); ++i) {
@@ -109,7 +110,8 @@ QuestionSet random_questions(const SpeculativeCommand& command, int64_t count,
   return set;
 }
 
-// Asks an engine every question once: an earlier answer would be its own draft.
+// The questions of all sets. Each is asked once per engine, because an earlier answer would supply
+// its own drafts.
 Result<std::vector<QuestionSet>> read_sets(const SpeculativeCommand& command, int64_t num_batches,
                                            const Engine& engine) {
   const int64_t wanted = command.rounds * command.questions * num_batches;
@@ -182,7 +184,7 @@ Status run_speculative(SpeculativeCommand& command) {
   options.skip_tokenizer = command.sets.empty();
   std::optional<double>& share =
       options.static_memory_fraction ? options.static_memory_fraction : options.memory_fraction;
-  share = share.value_or(0.8) / 2;  // two engines
+  share = share.value_or(0.8) / 2;  // half each, because two engines are loaded
   HEDDLE_ASSIGN_OR_RETURN(const auto drafting, create_engine(options));
   const DraftAlgorithm algorithm = drafting->options().speculative.algorithm;
   if (algorithm == DraftAlgorithm::kNone) {

@@ -15,7 +15,8 @@ namespace {
 constexpr uint64_t kSeed = 20250710;
 constexpr double kTraceBlockTokens = 512;
 
-// The modulo's bias does not matter here; that every machine draws the same tokens does.
+// Appends random tokens. The bias of the modulo does not matter, but every machine must draw the
+// same tokens.
 void append_random(std::mt19937_64& random, int64_t count, int64_t vocab_size,
                    std::vector<TokenId>& tokens) {
   for (int64_t i = 0; i < count; ++i) {
@@ -30,7 +31,7 @@ std::vector<TokenId> random_tokens(std::mt19937_64& random, int64_t count,
   return tokens;
 }
 
-// The longest prompt that leaves room for the answer.
+// Length of the longest prompt that leaves space for the answer in the context.
 int64_t prompt_room(const WorkloadShape& shape, int64_t output_tokens) {
   return std::max<int64_t>(shape.context_length - output_tokens, 1);
 }
@@ -44,7 +45,7 @@ WorkloadRequest request_of(std::vector<TokenId> tokens, const WorkloadShape& sha
   return request;
 }
 
-// The prefix of a request leaves room for its question.
+// Length of a request's prefix, which leaves space for its question.
 int64_t prefix_of(const WorkloadShape& shape) {
   return std::max<int64_t>(std::min(shape.prefix_tokens, prompt_room(shape, shape.output_tokens) -
                                                              shape.question_tokens),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Workloads for the prefix cache: requests whose prompts begin alike in the ways real ones do, made
-// of random tokens from a fixed seed, or of the block hashes of a recorded trace.
+// Workloads for the prefix cache: requests whose prompts have common beginnings as real ones do,
+// made of random tokens from a fixed seed, or from the block hashes of a recorded trace.
 //
 // Threading: free functions without state.
 #pragma once
@@ -17,12 +17,14 @@
 namespace heddle::tools {
 
 struct WorkloadRequest {
-  // With `follows`: the text after that request's prompt and answer; sent after the answer.
+  // The prompt; with `follows`, the text after that request's prompt and answer, sent after the
+  // answer.
   std::vector<TokenId> tokens;
   std::optional<size_t> follows;
-  std::optional<size_t> after;  // an independent prompt, sent when that request is answered
+  // Index of a request after whose answer this independent prompt is sent.
+  std::optional<size_t> after;
   int64_t max_new_tokens = 1;
-  std::string probe;  // named: reported apart
+  std::string probe;  // name under which this request is reported separately; empty: it is not
 };
 
 struct Workload {
@@ -37,38 +39,40 @@ struct WorkloadShape {
   int64_t question_tokens = 64;
   int64_t output_tokens = 32;
   int64_t groups = 3;
-  int64_t questions = 6;  // per group, turns of a chat, forks of a document, repeats
+  // Per group: its questions, turns of a chat, forks of a document, or repeats.
+  int64_t questions = 6;
 };
 
-// Every group has a system prompt; its questions come in turn with the other groups'.
+// Groups with a common system prompt each; the questions of all groups are interleaved.
 Workload shared_prefixes(const WorkloadShape& shape);
 
-// As many chats as groups, all with one system prompt; every turn continues the whole chat so far.
+// As many chats as groups, all with the same system prompt. Every turn continues the whole chat so
+// far.
 Workload chats(const WorkloadShape& shape);
 
-// Long documents, one per group, and texts that leave them at random places.
+// Long documents, one per group, and texts that fork from them at random positions.
 Workload forks(const WorkloadShape& shape);
 
-// Nothing is shared: what the cache costs.
+// Prompts that share nothing, to measure the cost of the cache.
 Workload unique_prompts(const WorkloadShape& shape);
 
-// Repeats the same prompts.
+// Repetitions of the same prompts.
 Workload repeats(const WorkloadShape& shape);
 
-// Probes for other servers' caches: a prompt repeated, aborted halfway, cut, extended, and four
-// concurrent ones with a common prefix. Segments of 1024 tokens, or less so that three fit the
-// context.
+// Probes that show what another server's cache can do: a prompt repeated, aborted halfway, cut,
+// extended, and four concurrent ones with a common prefix. Segments have 1024 tokens, or fewer so
+// that three fit the context.
 Workload probes(const WorkloadShape& shape);
 
 inline constexpr int64_t kProbesAtOnce = 4;
 
 struct Pattern {
-  std::string_view name;  // "shared"
+  std::string_view name;  // name of the pattern, as "shared"
   Workload (*make)(const WorkloadShape&);
 };
 
-// "shared,probes" as patterns; "" is none. Error: kInvalidArgument for a name there is not, or for
-// probes where fewer than kProbesAtOnce requests are sent at a time.
+// Parses the names of patterns, as "shared,probes"; "" gives none. Error: kInvalidArgument for an
+// unknown name, or for probes if fewer than kProbesAtOnce requests are sent at a time.
 Result<std::vector<Pattern>> choose_patterns(std::string_view names, int64_t concurrency);
 
 struct TraceOptions {
@@ -77,10 +81,10 @@ struct TraceOptions {
   int64_t limit = 0;  // most requests; 0: all
 };
 
-// A Mooncake trace: a line per request, {"input_length", "output_length", "hash_ids"}, where equal
-// hashes stand for equal blocks of 512 tokens. Arrival times are ignored: the replay is a closed
-// loop. Lengths are scaled, then clipped to the context.
-// Error: kNotFound, kInvalidArgument naming the line.
+// Reads a Mooncake trace: one line per request, {"input_length", "output_length", "hash_ids"},
+// where equal hashes mean equal blocks of 512 tokens. Arrival times are ignored: the replay is a
+// closed loop. Lengths are scaled, then cut to the context.
+// Error: kNotFound; kInvalidArgument naming the line.
 Result<Workload> read_trace(const TraceOptions& options, const WorkloadShape& shape);
 
 }  // namespace heddle::tools

@@ -102,8 +102,8 @@ class Replayer {
     }
   }
 
-  // The longest prefix shared with an earlier sequence: in sorted order one of the two neighbours
-  // has it.
+  // Length of the longest prefix shared with an earlier sequence. In sorted order one of the two
+  // neighbours shares it.
   [[nodiscard]] int64_t longest_known(const std::vector<TokenId>& prompt) const {
     const auto after = known_.lower_bound(prompt);
     int64_t longest = after == known_.end() ? 0 : common_prefix(prompt, *after);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// replay(): a workload through an engine, a bounded number of requests at a time, and the events
-// that each of them got.
+// replay(): runs a workload on an engine, a limited number of requests at a time, and returns the
+// results of each request.
 //
-// Threading: blocks; no other thread uses the engine meanwhile.
+// Threading: blocks the caller; no other thread uses the engine meanwhile.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,12 @@ namespace heddle::tools {
 struct Replayed {
   std::vector<TokenId> output;
   int64_t prompt_tokens = 0;
-  // The longest prefix shared with a sequence sent before: what a cache without evictions could
-  // reuse.
+  // Length of the longest prefix shared with a sequence sent earlier, which a cache without
+  // evictions could reuse.
   int64_t shared_tokens = 0;
   CacheReport cache;
   double first_token_seconds = 0;
-  double decode_tokens_per_second = 0;  // 0 with fewer than two tokens
+  double decode_tokens_per_second = 0;  // 0 if there are fewer than two tokens
 };
 
 struct Replay {
@@ -30,7 +30,7 @@ struct Replay {
   double seconds = 0;
 };
 
-// Greedy, to the requests' full length. Error: what the engine said of a request.
+// Runs the requests with greedy sampling to their full length. Error: that of a request.
 Result<Replay> replay(Engine& engine, const Workload& workload, int64_t concurrency);
 
 }  // namespace heddle::tools

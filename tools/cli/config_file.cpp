@@ -33,7 +33,7 @@ Json json_of(const YAML::Node& node) {
     json = Json::array();
     for (const YAML::Node& item : node) json.push_back(json_of(item));
   } else if (node.IsScalar()) {
-    constexpr const char* kQuoted = "!";  // YAML's tag of a text in quotes
+    constexpr const char* kQuoted = "!";  // YAML's tag of a quoted text
     if (node.Tag() != kQuoted) json = Json::parse(node.Scalar(), nullptr, false);
     if (json.is_null() || !json.is_primitive()) json = node.Scalar();
   }
@@ -55,7 +55,7 @@ Result<std::string> value_of(const YAML::Node& node) {
   return joined;
 }
 
-// The entries of a map, and those of `tuning` in it.
+// Adds the entries of a map, and, recursively, those of `tuning`.
 Status add_settings(const std::string& path, const YAML::Node& map, bool tuning,
                     std::vector<FileSetting>& settings) {
   constexpr const char* kTuningKey = "tuning";
@@ -91,7 +91,7 @@ Status add_settings(const std::string& path, const YAML::Node& map, bool tuning,
   return ok_status();
 }
 
-// The options given on the command line.
+// The options that the command line gives.
 std::set<const CLI::Option*> given_options(const CLI::App& app,
                                            const std::vector<std::string>& arguments) {
   std::set<const CLI::Option*> given;
@@ -106,7 +106,7 @@ std::set<const CLI::Option*> given_options(const CLI::App& app,
   return given;
 }
 
-// The value of --config, which stays among the arguments.
+// The value of --config, which stays in the arguments.
 std::optional<std::string> config_path(const std::vector<std::string>& arguments) {
   const auto end = std::ranges::find(arguments, "--");
   for (auto argument = arguments.begin(); argument != end; ++argument) {
@@ -181,7 +181,8 @@ Result<ArgumentsWithFile> with_config_file(const CLI::App& root,
 }
 
 std::string place_in_file(const ArgumentsWithFile& arguments, const std::string& message) {
-  size_t first = std::string::npos;  // first place in the message that names an option of the file
+  // First position in the message at which an option of the file is named.
+  size_t first = std::string::npos;
   int line = 0;
   for (const FileSetting& setting : arguments.from_file) {
     const std::string name = "--" + setting.name;

@@ -380,7 +380,7 @@ constexpr FamiliarOption kFamiliar[] = {
     {"--lora", Kind::kRefused, kMerged},
 };
 
-// Whether the word is a value that llama-server accepts for options which are on without one.
+// Whether the word is a value of those llama-server options that can also be given without one.
 bool is_state(std::string_view word) {
   constexpr std::string_view kStates[] = {"on", "off", "auto", "0", "1", "true", "false"};
   return std::ranges::find(kStates, word) != std::end(kStates);
@@ -402,7 +402,7 @@ Result<std::vector<std::string>> translated_words(
   constexpr std::string_view kHole = "{}";
   std::vector<std::string> translated;
   std::vector<std::string> rest;  // the words from "--" on
-  std::string fields;             // members of a JSON object, joined
+  std::string fields;             // members of a JSON object, joined by commas
   std::string first_field;
   bool has_preset = false;
   for (size_t i = 0; i < words.size(); ++i) {
@@ -415,7 +415,7 @@ Result<std::vector<std::string>> translated_words(
     const std::string name = word.substr(0, equals);
     has_preset = has_preset || name == kPreset;
     const FamiliarOption* const option = find_familiar_option(name);
-    // The parser writes "-fa" as "--fa".
+    // The parser has replaced "-fa" by "--fa".
     const FamiliarOption* const state =
         option == nullptr && name.size() > 2 ? find_familiar_option(name.substr(1)) : option;
     if (state != nullptr && state->kind == Kind::kOptional && equals == word.size()) {
@@ -423,7 +423,7 @@ Result<std::vector<std::string>> translated_words(
       translated.push_back(fmt::format("{}={}", word, has_value ? words[++i] : "on"));
       continue;
     }
-    // Tables of options write "True" after flags.
+    // Programs that generate command lines from tables write "True" after flags.
     if (option != nullptr && option->kind == Kind::kFlag && equals == word.size() &&
         i + 1 < words.size() && (words[i + 1] == "True" || words[i + 1] == "False")) {
       translated.push_back(words[++i] == "True" ? word : word + "=false");

@@ -21,11 +21,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMaxHistory = 1000;  // messages
+constexpr int kMaxHistory = 1000;  // limit for the messages in the history
 constexpr std::wstring_view kPasteEnd = L"\x1b[201~";
 constexpr std::string_view kTripleQuote = R"(""")";
 
-// "Bracketed paste": the terminal puts marks around what is pasted, so that its newlines are text.
+// Switches on "bracketed paste": the terminal marks pasted text, so that newlines in it do not end
+// the line.
 constexpr std::string_view kMarkPastes = "\x1b[?2004h";
 constexpr std::string_view kMarkNoPastes = "\x1b[?2004l";
 
@@ -40,7 +41,8 @@ class LineEditor::Terminal {
  public:
   explicit Terminal(fs::path history_file) : history_file_(std::move(history_file)) {
     ::tcgetattr(STDIN_FILENO, &before_);
-    std::setlocale(LC_CTYPE, "C.UTF-8");  // or libedit would take a character for several
+    // Otherwise libedit would read a multi-byte character as several.
+    std::setlocale(LC_CTYPE, "C.UTF-8");
     history_ = history_init();
     load(history_);
 
@@ -49,7 +51,8 @@ class LineEditor::Terminal {
     el_set(editor_, EL_PROMPT, &Terminal::prompt);
     el_set(editor_, EL_EDITOR, "emacs");
     el_set(editor_, EL_HIST, &history, history_);
-    el_set(editor_, EL_SETTY, "-d", "-intr", "-susp", nullptr);  // keys while a line is edited
+    // Disables these keys' signals while a line is edited.
+    el_set(editor_, EL_SETTY, "-d", "-intr", "-susp", nullptr);
     el_set(editor_, EL_SETTY, "-x", "-echoctl", nullptr);  // no "^C" in an answer that it cuts
     el_set(editor_, EL_ADDFN, "heddle-clear-line", "Empty the line", &clear_line);
     el_set(editor_, EL_ADDFN, "heddle-newline", "Begin another line", &insert_newline);
@@ -72,13 +75,15 @@ class LineEditor::Terminal {
   Terminal(const Terminal&) = delete;
   Terminal& operator=(const Terminal&) = delete;
 
-  // Without the newline at its end. `continues`: a line of a message that began before.
+  // Reads a line, without its newline. `continues`: the line belongs to a message that began
+  // earlier.
   std::optional<std::string> line(bool continues) {
     continues_ = continues;
     was_pasted_ = false;
     is_abandoned_ = false;
-    el_resize(editor_);  // the window may have another size than before
-    // Keys may arrive as soon as the prompt shows; libedit would prepare the terminal after it.
+    el_resize(editor_);  // the window's size may have changed
+    // Prepares the terminal before the prompt is shown, because keys may arrive right after it;
+    // libedit itself does so only later.
     el_set(editor_, EL_PREP_TERM, 1);
     write_to_terminal(kMarkPastes);
     int length = 0;
@@ -93,7 +98,7 @@ class LineEditor::Terminal {
     return line;
   }
 
-  // For the last line: whether text was pasted, and whether Ctrl-C discarded its message.
+  // About the last line: whether text was pasted into it, and whether Ctrl-C discarded its message.
   [[nodiscard]] bool was_pasted() const { return was_pasted_; }
 
   [[nodiscard]] bool is_abandoned() const { return is_abandoned_; }
@@ -107,11 +112,11 @@ class LineEditor::Terminal {
     const FolderLock lock(history_file_.parent_path(), /*max_wait_seconds=*/1);
     const fs::file_type type = fs::symlink_status(history_file_, ignored).type();
     if (type != fs::file_type::regular && type != fs::file_type::not_found) return;
-    // Messages that other chats wrote since this one began stay.
+    // Keeps messages that other chats have written since this one began.
     History* const all = history_init();
     load(all);
     history(all, &event, H_ENTER, message.c_str());
-    // Whole or not at all, whenever the process ends.
+    // Written to another file and renamed, so that the file is complete whenever the process ends.
     const fs::path written = history_file_.string() + fmt::format(".{}", ::getpid());
     const int file = ::open(written.c_str(), O_CREAT | O_EXCL | O_CLOEXEC | O_WRONLY, 0600);
     if (file >= 0) {
@@ -122,7 +127,7 @@ class LineEditor::Terminal {
     history_end(all);
   }
 
-  // From any thread.
+  // Restores the terminal; called from any thread.
   void restore() const {
     write_to_terminal(kMarkNoPastes);
     ::tcsetattr(STDIN_FILENO, TCSADRAIN, &before_);
@@ -143,11 +148,11 @@ class LineEditor::Terminal {
   }
 
   static char* prompt(EditLine* editor) {
-    // Libedit only reads it.
+    // Libedit only reads this text.
     return const_cast<char*>(of(editor).continues_ ? "... " : "> ");
   }
 
-  // Ctrl-C.
+  // Handles Ctrl-C.
   static unsigned char clear_line(EditLine* editor, int /*key*/) {
     const LineInfoW* line = el_wline(editor);
     if (of(editor).continues_) {
@@ -182,7 +187,7 @@ class LineEditor::Terminal {
     return pasted.empty() || el_winsertstr(editor, pasted.c_str()) == 0 ? CC_REFRESH : CC_ERROR;
   }
 
-  // Ctrl-Z: gives the shell its terminal settings until the process is resumed.
+  // Handles Ctrl-Z: restores the shell's terminal settings until the process is resumed.
   static unsigned char suspend(EditLine* editor, int /*key*/) {
     of(editor).restore();
     ::kill(0, SIGTSTP);

@@ -12,7 +12,7 @@
 namespace heddle::tools {
 namespace {
 
-// 0 when the system does not say.
+// Number of CPUs that this process may use; 0 if the system does not report it.
 int32_t num_allowed_cpus() {
   cpu_set_t set;
   CPU_ZERO(&set);

@@ -12,7 +12,7 @@ struct Name {
   std::string_view option;
 };
 
-// Fields of error messages and the options that set them. Where a field's name is an ordinary word,
+// Names of fields in error messages, and the options that set them. If a name is an ordinary word,
 // the words after it are part of the entry.
 constexpr Name kNames[] = {
     {"attention_backend", "--attention-backend"},
@@ -43,7 +43,7 @@ bool is_word(char c) {
          c == '/';
 }
 
-// Whether `text` has something other than a longer word on both sides.
+// Whether the `size` characters of the message from `begin` on are not part of a longer word.
 bool stands_alone(std::string_view message, size_t begin, size_t size) {
   const size_t end = begin + size;
   return (begin == 0 || !is_word(message[begin - 1])) &&

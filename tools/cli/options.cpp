@@ -22,9 +22,10 @@
 namespace heddle::tools {
 namespace {
 
-// "; did you mean --port?", or nothing when no candidate is near.
+// The text "; did you mean --port?", or "" if no candidate is similar.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
-  constexpr size_t kShortWord = 5;  // "--url", of which half could be another option
+  // In names of this length, as "--url", half of the letters could belong to another option.
+  constexpr size_t kShortWord = 5;
   std::string best;
   size_t best_distance = word.size() <= kShortWord ? 2 : word.size() / 3 + 2;
   for (const std::string& candidate : candidates) {
@@ -41,25 +42,26 @@ const CLI::App& root_of(const CLI::App& app) {
   return app.get_parent() == nullptr ? app : root_of(*app.get_parent());
 }
 
-// The parser has no short names of several letters, as llama.cpp's -np: it knows them as --np.
+// Whether a name has several letters after a single dash, as llama.cpp's -np. The parser does not
+// know such names; it has --np instead.
 bool is_long_with_one_dash(std::string_view name) {
   return name.size() > 2 && name[0] == '-' && name[1] != '-' &&
          find_familiar_option(name) != nullptr;
 }
 
-// The option as it is known elsewhere: "-np" for the parser's "--np".
+// The original spelling of an option: "-np" for the parser's "--np".
 std::string spelling_outside(const std::string& name) {
   const bool inside = name.starts_with("--") && find_familiar_option(name) == nullptr;
   return inside && is_long_with_one_dash(name.substr(1)) ? name.substr(1) : name;
 }
 
-// "heddle bench offline"
+// The words of a subcommand, as "heddle bench offline".
 std::string full_name(const CLI::App& app) {
   return app.get_parent() == nullptr ? app.get_name()
                                      : full_name(*app.get_parent()) + " " + app.get_name();
 }
 
-// Subcommands of Ollama, llama.cpp, vLLM and SGLang, and what to type instead.
+// Subcommands of Ollama, llama.cpp, vLLM and SGLang, and the command to use instead.
 constexpr std::pair<std::string_view, std::string_view> kOtherCommands[] = {
     {"run", "heddle chat MODEL talks to a model, heddle generate MODEL TEXT continues a text"},
     {"pull", "`hf download ORG/NAME` brings a model, and heddle serve ORG/NAME serves it"},
@@ -87,11 +89,11 @@ std::string unknown_subcommand(const std::string& word, const std::vector<std::s
                      near.empty() ? "; heddle --help lists those there are" : near);
 }
 
-// `app` is the innermost subcommand that was named.
+// The error for unknown words. `app` is the innermost subcommand that was named.
 std::string explain_unknown(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options()) {
-    if (option->get_group().empty()) continue;  // changes nothing here: no advice
+    if (option->get_group().empty()) continue;  // options without effect are not suggested
     for (const std::string& name : option->get_lnames()) {
       names.push_back(spelling_outside("--" + name));
     }
@@ -128,7 +130,8 @@ std::string explain_unknown(const CLI::App& app) {
   return unknown_subcommand(word, commands);
 }
 
-// --max_tokens=3 becomes --max-tokens=3; values and what follows "--" stay.
+// The arguments with '-' instead of '_' in option names, as --max-tokens=3. Values and everything
+// after "--" are unchanged.
 std::vector<std::string> normalised_arguments(int argc, char** argv) {
   std::vector<std::string> arguments;
   bool options_end = false;
@@ -147,7 +150,7 @@ std::vector<std::string> normalised_arguments(int argc, char** argv) {
   return arguments;
 }
 
-// `heddle help serve` is `heddle serve --help`.
+// Converts `heddle help serve` to `heddle serve --help`.
 std::vector<std::string> help_as_option(std::vector<std::string> arguments) {
   if (arguments.empty() || arguments[0] != "help") return arguments;
   arguments.erase(arguments.begin());
@@ -155,7 +158,7 @@ std::vector<std::string> help_as_option(std::vector<std::string> arguments) {
   return arguments;
 }
 
-// One line for each option of another server that `app`, the subcommand, has taken.
+// Prints a note for each option of another server that the subcommand `app` has accepted.
 void explain_familiar(const CLI::App& app, const std::vector<std::string>& arguments) {
   for (const std::string& argument : arguments) {
     if (argument == "--") return;
@@ -163,10 +166,11 @@ void explain_familiar(const CLI::App& app, const std::vector<std::string>& argum
     const FamiliarOption* familiar = find_familiar_option(spelling_outside(inside));
     using enum FamiliarOption::Kind;
     if (familiar == nullptr || familiar->kind == kRefused) continue;
-    if (familiar->kind == kWords || familiar->kind == kSampling) continue;  // a separate option
+    // Converted to another option, with a note of its own.
+    if (familiar->kind == kWords || familiar->kind == kSampling) continue;
     if (familiar->kind == kSpelling &&
         app.get_option_no_throw(inside) != app.get_option_no_throw(std::string(familiar->means))) {
-      continue;  // a separate option
+      continue;  // an option of its own in this subcommand
     }
     const CLI::Option* const taken = app.get_option_no_throw(inside);
     const bool is_own = taken != nullptr && !taken->get_group().empty();
@@ -175,8 +179,8 @@ void explain_familiar(const CLI::App& app, const std::vector<std::string>& argum
   }
 }
 
-// A note for each `tuning:` key among the options; a subcommand without --config has no other place
-// for it.
+// Prints a note for each `tuning:` key on the command line, if the subcommand has --config, so that
+// a file could contain it.
 void explain_tuning(const CLI::App& app, const std::vector<std::string>& words,
                     const std::vector<FileSetting>& from_file) {
   if (app.get_option_no_throw("--config") == nullptr) return;
@@ -195,7 +199,7 @@ void explain_tuning(const CLI::App& app, const std::vector<std::string>& words,
   }
 }
 
-// Examples first: prints CLI11's footer, which holds them, before everything else.
+// Formats help texts so that the examples, which are in CLI11's footer, come first.
 class ExamplesFirst final : public CLI::Formatter {
  public:
   ExamplesFirst() { column_width(36); }
@@ -217,7 +221,7 @@ class ExamplesFirst final : public CLI::Formatter {
   }
 };
 
-// An empty argument is mostly a variable of the shell that is not set.
+// Refuses an empty argument, which is mostly an unset variable of the shell.
 std::string not_empty(const std::string& value) {
   return value.empty() ? "\"\" is no value; give one or leave it out" : "";
 }
@@ -226,7 +230,8 @@ CLI::Option* add(CLI::App& app, const std::string& names, std::string* target, c
   return app.add_option(names, *target, help)->capture_default_str();
 }
 
-// "ORG/NAME" of the address of a model's page; "ORG/NAME@REVISION" of a revision's.
+// Shortens the address of a model's page to "ORG/NAME", or that of a revision to
+// "ORG/NAME@REVISION".
 void shorten_hub_address(std::string& named) {
   constexpr std::string_view kSites[] = {"https://huggingface.co/", "https://hf.co/",
                                          "huggingface.co/", "hf.co/", "hf://"};
@@ -252,12 +257,12 @@ CLI::Option* add(CLI::App& app, const std::string& names, std::vector<std::strin
   return app.add_option(names, *target, help)->allow_extra_args(false);
 }
 
-// The parser's own conversion clamps and wraps, so numbers come as text. A number that is not
-// within `range` ends the parse.
+// Declares an option with a number. The number is passed as text, because the parser's own
+// conversion clamps and wraps. A number outside `range` ends the parse.
 template <typename Number, typename Target>
 CLI::Option* add_number(CLI::App& app, const std::string& names, Target* target,
                         const ValueRange& range, const char* help) {
-  std::string name = names;  // the first long name
+  std::string name = names;  // the first name with two dashes
   name.erase(0, name.find("--"));
   name.erase(std::min(name.find(','), name.size()));
   auto store = [target, range, name](const std::string& text) {
@@ -372,7 +377,7 @@ std::vector<DeclaredOption> Options::declared() const {
     }
     for (const std::string& name : option->get_snames()) one.names.push_back("-" + name);
     one.default_value = option->get_default_str();
-    if (option->get_expected_max() == 0) {  // a flag
+    if (option->get_expected_max() == 0) {  // options without a value are flags
       const bool on = std::ranges::find(flags_that_are_on_, option) != flags_that_are_on_.end();
       one.default_value = on ? "on" : "off";
     }
@@ -473,35 +478,35 @@ int show_usage(const CLI::App& app) {
 
 using Words = std::span<const std::string>;
 
-// From the first word that is no option on: `heddle --help serve` is about serve.
+// The words from the first one that is no option: `heddle --help serve` is about serve.
 Words without_options(Words words) {
   while (!words.empty() && words[0].starts_with('-')) words = words.subspan(1);
   return words;
 }
 
-// Whether `words`, which begin with no option, begin with the subcommand.
+// Whether `words`, the first of which is no option, begin with the subcommand's name.
 bool begins_with(Words words, const Subcommand& subcommand) {
   return !words.empty() && (words[0] == subcommand.name ||
                             (subcommand.alias != nullptr && words[0] == subcommand.alias));
 }
 
-// Adds a subcommand and its children to `parent`; `action` becomes the one the command line names.
-// `words`: the command line behind the name of `parent`. A subcommand that it does not name is
-// known by name alone: the options of all take milliseconds to declare.
+// Adds a subcommand and its children to `parent`. `action` becomes that of the subcommand on the
+// command line. `words`: the command line after the name of `parent`. Options are only declared for
+// the named subcommand, because declaring all takes milliseconds.
 void add_subcommand(CLI::App& parent, const Subcommand& subcommand, Words words, bool declares,
                     std::function<int()>& action) {
   CLI::App* app = parent.add_subcommand(subcommand.name, subcommand.summary);
   if (subcommand.alias != nullptr) app->alias(subcommand.alias);
   if (!declares) return;
-  app->set_version_flag("--version", version_text)->group("");  // not in the help of each
+  app->set_version_flag("--version", version_text)->group("");  // hidden in the help of subcommands
   const Words rest = without_options(words.empty() ? words : words.subspan(1));
   const bool names_child = std::ranges::any_of(
       subcommand.children, [&](const Subcommand* child) { return begins_with(rest, *child); });
-  for (const Subcommand* child : subcommand.children) {  // all, to show an example of each
+  for (const Subcommand* child : subcommand.children) {  // all children, to show an example of each
     add_subcommand(*app, *child, rest, !names_child || begins_with(rest, *child), action);
   }
   if (subcommand.declare == nullptr) {
-    std::string examples;  // the first of every child
+    std::string examples;  // the first example of every child
     for (const CLI::App* child : app->get_subcommands({})) {
       const std::string all = child->get_footer();
       size_t first = all.find("  ");  // after "Examples:\n"
@@ -517,7 +522,8 @@ void add_subcommand(CLI::App& parent, const Subcommand& subcommand, Words words,
   }
   Options options(*app);
   std::function<int()> run = subcommand.declare(options);
-  for (CLI::Option* option : app->get_options()) {  // scripts append what is to hold
+  for (CLI::Option* option : app->get_options()) {  // the last value is used, because scripts
+                                                    // append options to override earlier ones
     if (!option->get_positional() && option->get_expected_max() == 1) option->take_last();
   }
   app->callback([&action, run = std::move(run), options] {
@@ -527,7 +533,7 @@ void add_subcommand(CLI::App& parent, const Subcommand& subcommand, Words words,
   });
 }
 
-// The subcommand that `words` name, the innermost of nested ones, before they are parsed.
+// The innermost subcommand that `words` name, before they are parsed.
 const CLI::App& named_app(const CLI::App& app, Words words) {
   words = without_options(words);
   if (words.empty()) return app;
@@ -536,13 +542,13 @@ const CLI::App& named_app(const CLI::App& app, Words words) {
   return children.empty() ? app : named_app(*children.front(), words.subspan(1));
 }
 
-// The subcommand that the command line named, the innermost of nested ones.
+// The innermost subcommand that the command line named.
 const CLI::App& selected(const CLI::App& app) {
   const auto chosen = app.get_subcommands();
   return chosen.empty() ? app : selected(*chosen.front());
 }
 
-// The error in words, with the option as it was typed: it may have several spellings.
+// The error as a sentence, with the option's name as it was typed, because it may have several.
 std::string complaint_of(const CLI::Error& error, const CLI::App& app, Words words) {
   const std::string text = error.what();
   if (dynamic_cast<const CLI::ConversionError*>(&error) != nullptr) {
@@ -579,7 +585,7 @@ int report_failure(const Status& status) {
   return status.code() == StatusCode::kInvalidArgument ? kExitUsage : kExitFailure;
 }
 
-// The parser throws; here is where that ends.
+// Runs the program. The parser's exceptions are caught here.
 int run_program(int argc, char** argv, std::span<const Subcommand* const> subcommands) {
   CLI::App root("Heddle serves hybrid language models from one binary.", "heddle");
   root.formatter(std::make_shared<ExamplesFirst>());
@@ -590,7 +596,8 @@ int run_program(int argc, char** argv, std::span<const Subcommand* const> subcom
       "heddle generate \"Once upon a time\"                    one completion\n"
       "heddle chat ORG/NAME                                   a model that `hf download` brought\n"
       "heddle help serve                                     what a command takes");
-  root.require_subcommand(0, 1);  // `heddle chat serve`: a model's folder called serve
+  // At most one subcommand: in `heddle chat serve`, serve is a model's folder.
+  root.require_subcommand(0, 1);
   std::function<int()> action;
   const std::vector<std::string> words = help_as_option(normalised_arguments(argc, argv));
   const Words named = without_options(words);
@@ -627,7 +634,7 @@ int run_program(int argc, char** argv, std::span<const Subcommand* const> subcom
     root.parse(std::vector<std::string>(ordered.rbegin(), ordered.rend()));
     explain_familiar(selected(root), ordered);
     explain_tuning(selected(root), ordered, arguments.from_file);
-  } catch (const CLI::Success& success) {  // --help, --version
+  } catch (const CLI::Success& success) {  // --help or --version was given
     return root.exit(success);
   } catch (const CLI::ExtrasError&) {
     const std::string complaint = explain_unknown(selected(root));

@@ -51,8 +51,8 @@ void declare_what_has_effect(Options& options, const SchedulingOptions& scheduli
 namespace fs = std::filesystem;
 
 constexpr const char* kDefaultModel = "models/heddle-tiny";
-constexpr int kMaxFoldersUp =
-    4;  // build/PRESET/tools/heddle in a checkout, bin/heddle in a package
+constexpr int kMaxFoldersUp = 4;  // levels of folders searched: build/PRESET/tools/heddle in a
+                                  // checkout, bin/heddle in a package
 
 bool is_model(const fs::path& folder) {
   std::error_code ignored;
@@ -72,7 +72,7 @@ Result<fs::path> checked_model_dir(const std::string& folder) {
   return fs::path(folder);
 }
 
-// The template is read again with the model; what is wrong with it is said before.
+// Checks the chat template early, so that its errors are reported before the model is loaded.
 Status check_chat_template(const EngineSettings& settings) {
   if (settings.chat_template.empty()) return ok_status();
   std::error_code ignored;

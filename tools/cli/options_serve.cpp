@@ -20,7 +20,7 @@
 namespace heddle::tools {
 namespace {
 
-// "a b,c" names three.
+// Splits names at spaces and commas: "a b,c" contains three.
 std::vector<std::string> split_names(const std::vector<std::string>& lists) {
   std::vector<std::string> names;
   for (const std::string& list : lists) {
@@ -33,7 +33,7 @@ std::vector<std::string> split_names(const std::vector<std::string>& lists) {
   return names;
 }
 
-// Converts vLLM's lists, R"(["a", "b"])", to names separated by commas.
+// Converts lists in vLLM's form, R"(["a", "b"])", to names separated by commas.
 std::vector<std::string> without_json(std::vector<std::string> lists) {
   for (std::string& list : lists) {
     if (!list.starts_with("[\"")) continue;
@@ -257,7 +257,7 @@ Status apply_keys(ServeSettings& settings) {
   return ok_status();
 }
 
-// Addresses of a server as browsers write them, "http://host:8080", are no hosts.
+// Refuses a URL such as "http://host:8080" as the host.
 Status check_host(const std::string& host) {
   if (host.starts_with(server::kUnixPrefix)) return ok_status();
   const bool has_port = std::ranges::count(host, ':') == 1;
@@ -268,7 +268,7 @@ Status check_host(const std::string& host) {
                   host));
 }
 
-// "none" is an empty list; without any list it stays as it is.
+// Sets a list option; "none" is an empty list, and without the option `target` is unchanged.
 void apply_list(const std::vector<std::string>& lists, std::vector<std::string>& target) {
   if (lists.empty()) return;
   target = split_names(without_json(lists));

@@ -19,7 +19,7 @@ StopRequest::StopRequest(server::Server& server) : server_(server) {
 
 StopRequest::~StopRequest() {
   interrupts().set_hangup_handler(nullptr);
-  interrupts().set_handler(nullptr);  // afterwards a signal ends the process at once
+  interrupts().set_handler(nullptr);  // without a handler a signal ends the process at once
   join_leaving();
 }
 

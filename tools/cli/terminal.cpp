@@ -86,9 +86,10 @@ void ProgressBar::clear() {
 
 Interrupts::Interrupts() {
   const sigset_t signals = watched_signals();
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);         // threads to come inherit this
-  signal(SIGPIPE, SIG_IGN);                              // write() reports a reader that went away
-  std::thread([this] { wait_for_signals(); }).detach();  // runs for as long as the process lives
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // threads created later inherit this mask
+  // Instead, write() returns an error when the reader has closed the pipe.
+  signal(SIGPIPE, SIG_IGN);
+  std::thread([this] { wait_for_signals(); }).detach();  // runs until the process ends
 }
 
 void Interrupts::set_handler(Handler handler) {
@@ -122,7 +123,8 @@ void Interrupts::wait_for_signals() {
 }
 
 Interrupts& interrupts() {
-  static auto* const instance = new Interrupts();  // never destroyed: its thread outlives main()
+  // Never destroyed, because its thread outlives main().
+  static auto* const instance = new Interrupts();
   return *instance;
 }
 

@@ -12,7 +12,7 @@
 namespace heddle::tools {
 namespace {
 
-// The bounds that both the range and the type allow. A type's limit need not be exact as a double.
+// The bounds allowed by both the range and the type. A type's limit may be inexact as a double.
 template <typename Number>
 Number lowest(const ValueRange& range) {
   constexpr Number kLowest = std::numeric_limits<Number>::lowest();
@@ -32,7 +32,7 @@ bool is_within(Number value, const ValueRange& range) {
          !(range.low_excluded && static_cast<double>(value) == range.low);
 }
 
-// "a whole number from 0 to 65535"
+// Describes the allowed values, as "a whole number from 0 to 65535".
 template <typename Number>
 std::string describe(const ValueRange& range) {
   const std::string also = range.also ? fmt::format("{:g} or ", *range.also) : "";

@@ -82,7 +82,8 @@ void WordWrap::place_word(std::string& shown) {
   }
   shown += word_;
   column_ = column + word_columns_;
-  while (column_ > width_) column_ -= width_;  // the terminal broke what is longer than a line
+  // The terminal itself breaks text that is longer than a line.
+  while (column_ > width_) column_ -= width_;
   spaces_.clear();
   word_.clear();
   word_columns_ = 0;

@@ -12,8 +12,10 @@ namespace heddle::tools {
 namespace {
 
 constexpr size_t kMaxShownBytes = 300;
-constexpr uint64_t kMaxCount = 1'000'000'000;     // a server that says more is not believed
-constexpr int64_t kMaxTokensOfAnEvent = 1 << 12;  // a larger number from the server is not believed
+// Larger token counts of a server are treated as wrong.
+constexpr uint64_t kMaxCount = 1'000'000'000;
+// Larger counts for one event are treated as wrong.
+constexpr int64_t kMaxTokensOfAnEvent = 1 << 12;
 
 const nlohmann::json* member(const nlohmann::json& object, const char* name) {
   if (!object.is_object()) return nullptr;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One of two files of this folder that see Asio and Beast (server_stream.h), which are slow to
+// One of two files in this folder that include Asio and Beast (server_stream.h), which are slow to
 // compile.
 #include "tools/load/load_client.h"
 
@@ -39,7 +39,7 @@ using LoadClock = std::chrono::steady_clock;
 constexpr auto kLoadAwaitable = asio::as_tuple(asio::use_awaitable);
 constexpr auto kProgressPause = std::chrono::milliseconds(200);
 constexpr size_t kReadBytes = 16 << 10;
-constexpr size_t kMaxPlainBytes = 1 << 20;  // kept of an answer that is no stream
+constexpr size_t kMaxPlainBytes = 1 << 20;  // limit for an answer that is no stream
 
 LoadClock::duration to_duration(double seconds) {
   return std::chrono::duration_cast<LoadClock::duration>(std::chrono::duration<double>(seconds));
@@ -126,7 +126,7 @@ class LoadClient::Connections {
  private:
   using Stream = ServerStream;
 
-  // An answer that is read whole.
+  // An answer that is no stream, read as a whole.
   struct Plain {
     int status = 0;
     std::string body;
@@ -175,7 +175,7 @@ class LoadClient::Connections {
     return request;
   }
 
-  // A connection that was kept, or null.
+  // An idle connection that was kept open, or null.
   std::unique_ptr<Stream> take_idle() {
     if (idle_.empty()) return nullptr;
     auto stream = std::move(idle_.back());
@@ -218,7 +218,7 @@ class LoadClient::Connections {
     plain.body = parser.get().body();
   }
 
-  // Takes one request after the other, each at its time.
+  // Sends requests one after the other, each at its time.
   asio::awaitable<void> work() {
     asio::steady_timer timer(io_);
     while (next_ < requests_.size()) {
@@ -267,18 +267,20 @@ class LoadClient::Connections {
         if (record.failure) co_return;
         record.sent = now();
       }
-      // A server may close a connection that it kept just as the next request is on its way. That
-      // is no failure of the request, which goes to a new one.
+      // A server may close a kept connection while the next request is being sent. That is no
+      // failure of the request, which is sent again on a new connection.
       if (co_await exchange(std::move(stream), message, kept, record)) co_return;
     }
   }
 
-  // False when nothing of an answer came on a connection that was `kept`.
+  // Sends a request and reads the answer. Returns false if the connection was `kept` and no answer
+  // arrived.
   asio::awaitable<bool> exchange(std::unique_ptr<Stream> stream,
                                  const http::request<http::string_body>& message, bool kept,
                                  LoadRecord& record) {
     const auto [write_error, sent] = co_await http::async_write(*stream, message, kLoadAwaitable);
-    // An answer may be there although the request could not be sent whole: a refusal.
+    // The server may have refused the request before it was sent completely, so an answer may
+    // exist.
     beast::flat_buffer buffer;
     http::response_parser<http::buffer_body> parser;
     parser.body_limit(boost::none);
@@ -348,7 +350,8 @@ class LoadClient::Connections {
   LoadClock::time_point start_;
   bool stopped_ = false;
 
-  // Destroyed with its waiting coroutines before the members above, which they refer to.
+  // Declared after the members above, so that its waiting coroutines, which use these members, are
+  // destroyed first.
   asio::io_context io_;
   std::vector<std::unique_ptr<Stream>> idle_;
   std::optional<asio::steady_timer> progress_timer_;

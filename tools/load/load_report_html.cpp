@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The report of a load test as one HTML file: numbers, and plots as inline SVG. It loads nothing,
-// runs no script, and follows the reader's choice of light or dark.
+// runs no script, and follows the reader's setting of light or dark mode.
 #include <algorithm>
 #include <cmath>
 
@@ -39,7 +39,8 @@ th { color: var(--faint); font-weight: 500; } .failed { color: var(--bad); }
 
 constexpr double kWidth = 480, kHeight = 220, kLeft = 52, kRight = 10, kTop = 10, kBottom = 30;
 constexpr int kTicks = 4;
-constexpr size_t kMaxDots = 2000;  // more would make the file slow to show
+// Limit for the points of a plot, which keeps the file quick to show.
+constexpr size_t kMaxDots = 2000;
 constexpr int kCurvePoints = 200;
 constexpr int64_t kTimelineBins = 60;
 
@@ -66,7 +67,7 @@ std::string escaped(std::string_view text) {
   return safe;
 }
 
-// The next number of few digits that is not below `value`, so that a quarter of it has few, too.
+// Rounds up to a number with few digits whose quarter also has few digits, for axis labels.
 double round_up(double value) {
   if (!(value > 0)) return 1;
   const double power = std::pow(10.0, std::floor(std::log10(value)));
@@ -141,7 +142,8 @@ class Plot {
 std::string distribution_plot(std::string_view name, std::string_view meaning,
                               const Distribution& values, const std::optional<double>& limit) {
   if (values.sorted.empty()) return {};
-  // A few stragglers would press the rest together: the last hundredth is cut where it is far off.
+  // A few outliers would compress the rest of the plot: the last hundredth is cut off if it is far
+  // away.
   const double far = values.percentile(0.99) * 2;
   const double end = values.max() > far && far > 0 ? far : values.max();
   Plot plot(std::max(end, 1e-3), 100, "ms");

@@ -20,7 +20,7 @@ constexpr int64_t kMooncakeBlockTokens = 512;
 constexpr int64_t kMaxTokens = 100'000'000;
 constexpr int64_t kFirstOrdinaryId = 3;
 
-// Words that byte-level vocabularies hold whole, with the space before them.
+// Words that byte-level vocabularies contain as one token, including the space before them.
 constexpr std::string_view kWords[] = {
     "the",   "of",    "and",   "to",     "in",   "is",   "you",   "that",   "it",    "he",
     "was",   "for",   "on",    "are",    "as",   "with", "his",   "they",   "at",    "be",
@@ -37,8 +37,8 @@ uint64_t mixed(uint64_t seed, uint64_t salt) {
   return (seed + 1) * 0x9e3779b97f4a7c15u ^ (salt + 1) * 0xbf58476d1ce4e5b9u;
 }
 
-// Unlike std::uniform_int_distribution, the same everywhere; the bias is below 2^-32 for the small
-// ranges here.
+// Draws a number below `limit`. Unlike std::uniform_int_distribution, it gives the same result
+// everywhere; its bias is below 2^-32 for the small ranges used here.
 int64_t draw_below(std::mt19937_64& random, int64_t limit) {
   return static_cast<int64_t>(random() % static_cast<uint64_t>(limit));
 }
@@ -47,7 +47,7 @@ Status line_error(const std::string& file, int64_t number, std::string_view what
   return invalid_argument(fmt::format("{}, line {}: {}", file, number, what));
 }
 
-// Calls `take` with each line that is not empty, until it says false.
+// Calls `take` with each line that is not empty, until it returns false.
 template <typename Take>
 Status each_line(const std::string& name, Take take) {
   std::error_code ignored;
@@ -128,7 +128,7 @@ Result<std::vector<LoadRequest>> read_prompts(const LoadWorkloadOptions& options
   return requests;
 }
 
-// "2023-11-16 18:15:46.6805900" in seconds since 1970.
+// Parses "2023-11-16 18:15:46.6805900" to seconds since 1970.
 std::optional<double> parse_time(std::string_view text) {
   const auto number = [text](size_t at, size_t length) {
     int value = -1;
@@ -336,9 +336,9 @@ std::string prompt_text(const LoadRequest& request) {
 
 std::vector<double> arrival_times(const ArrivalOptions& options, int64_t count) {
   std::mt19937_64 random(options.seed);
-  // The distributions of the standard library may differ from one to the next.
+  // Computed here, because distributions of standard libraries differ.
   const auto exponential = [&random](double mean) {
-    const double uniform = static_cast<double>(random() >> 11) * 0x1p-53;  // [0, 1)
+    const double uniform = static_cast<double>(random() >> 11) * 0x1p-53;  // uniform in [0, 1)
     return -std::log1p(-uniform) * mean;
   };
   const double gap = 1 / options.requests_per_second;

@@ -22,7 +22,7 @@ namespace asio = boost::asio;
 namespace http = boost::beast::http;
 using boost::system::error_code;
 
-constexpr size_t kMaxBodyBytes = 16 << 20;  // for answers that are not streams
+constexpr size_t kMaxBodyBytes = 16 << 20;  // limit for answers that are not streams
 
 }  // namespace
 
@@ -34,7 +34,7 @@ bool ServerCall::cancel() {
   const MutexLock lock(mutex_);
   if (!runs_) return false;
   cancelled_ = true;
-  if (socket_ >= 0) ::shutdown(socket_, SHUT_RDWR);  // also ends a connect()
+  if (socket_ >= 0) ::shutdown(socket_, SHUT_RDWR);  // also ends a connect() in progress
   return true;
 }
 
@@ -59,7 +59,7 @@ Result<ServerReply> ServerCall::post(std::string_view path, std::string body,
   asio::io_context io;
   ServerStream stream(io, address_, tls_);
 
-  // However the call ends, the socket is closed after this.
+  // Closes the socket at the end of the call, however it ends.
   struct End {
     ServerCall& call;
 
@@ -71,7 +71,7 @@ Result<ServerReply> ServerCall::post(std::string_view path, std::string body,
   } const end{*this};
 
   ServerReply reply;
-  // The reply of a call that ended early; an error unless it was cancelled.
+  // The reply of a call that ended early: an error unless it was cancelled.
   const auto ended = [&](std::string_view of, const std::string& why) -> Result<ServerReply> {
     reply.was_cancelled = was_cancelled();
     if (reply.was_cancelled) return std::move(reply);
@@ -111,7 +111,7 @@ Result<ServerReply> ServerCall::post(std::string_view path, std::string body,
   boost::beast::flat_buffer buffer;
   http::response_parser<http::buffer_body> parser;
   parser.body_limit(boost::none);
-  error = {};  // a refusal may be there although the request could not be sent whole
+  error = {};  // the server may have refused the request before it was sent completely
   http::read_header(stream, buffer, parser, error);
   if (error) return ended("the answer", error.message());
   reply.status = static_cast<int>(parser.get().result_int());
