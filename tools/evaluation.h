@@ -38,8 +38,9 @@ struct Answer {
 };
 
 struct AskOptions {
-  int64_t parallel = 128;                                     // most requests in flight
-  std::function<void(int64_t done, int64_t total)> progress;  // may be empty
+  int64_t parallel = 128;  // most requests in flight
+  // Called while answers arrive; may be empty.
+  std::function<void(int64_t done, int64_t total)> progress;
 };
 
 // Submits the requests with generated ids and waits for all. Answers are in the order of the
@@ -64,7 +65,7 @@ struct EvaluationReport {
   int64_t equal_to_reference = 0;
   // The first difference from the recorded tokens is at logits closer than 1e-3.
   int64_t near_ties = 0;
-  int64_t different = 0;  // the first difference is elsewhere
+  int64_t different = 0;  // the first difference from the recorded tokens is at other logits
   int64_t failed = 0;     // requests that ended in an error
   int64_t output_tokens = 0;
   double seconds = 0;

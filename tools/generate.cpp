@@ -138,7 +138,8 @@ Status settle_prompt(GenerateSettings& settings) {
         "the model");
   }
   if (only.find('/') != std::string::npos && only.find_first_of(" \n") == std::string::npos) {
-    HEDDLE_RETURN_IF_ERROR(checkpoint::check_model_folder(only));  // reports a mistyped name
+    // Reports a mistyped model name as such.
+    HEDDLE_RETURN_IF_ERROR(checkpoint::check_model_folder(only));
   }
   settings.prompt = std::exchange(only, {});
   return {};

@@ -23,7 +23,7 @@ namespace heddle::tools {
 
 struct BatchSettings {
   std::string input;
-  std::string output;        // empty: standard output
+  std::string output;        // file for the answers; empty: standard output
   bool json_report = false;  // print totals on standard output as JSON
   SamplingSettings sampling;
 };

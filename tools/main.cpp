@@ -5,6 +5,6 @@
 
 int main(int argc, char** argv) {
   using namespace heddle::tools;
-  interrupts();  // created before any other thread exists
+  interrupts();  // must be created before any other thread exists
   return run_program(argc, argv, kSubcommands);
 }

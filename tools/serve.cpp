@@ -38,7 +38,8 @@ Status serve(ServeSettings& settings) {
   };
   options.on_failure = [&stop] { stop.engine_failed(); };
   HEDDLE_ASSIGN_OR_RETURN(auto engine, create_engine(options));
-  const Engine& serving = *engine;  // valid until the server is shut down
+  // Valid until the server is shut down, which destroys the engine.
+  const Engine& serving = *engine;
   HEDDLE_ASSIGN_OR_RETURN(auto codec,
                           server::make_model_codec(options.model_dir, *engine->tokenizer(),
                                                    settings.model.chat_template));

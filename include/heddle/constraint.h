@@ -28,7 +28,7 @@ class ConstraintState {
   // constraint's end tokens ends the answer where it may end.
   [[nodiscard]] virtual bool accept(TokenId token) = 0;
 
-  // As accept(), but the token is always text.
+  // Like accept(), but an end token counts as text, too.
   [[nodiscard]] virtual bool accept_text(TokenId token) { return accept(token); }
 
   // Undoes the last `count` tokens; at most kMaxRollback, and no more than were accepted (checked).

@@ -58,7 +58,7 @@ struct MemoryPlan {
   int64_t draft_state_bytes = 0;    // states after drafts: one for each draft that a step verifies
   int64_t shared_pool_bytes = 0;    // limit for all pools together when they have more ids than
                                     // memory; 0: no shared limit
-  int64_t activation_bytes = 0;     // the step arena and workspaces
+  int64_t activation_bytes = 0;     // memory for the activations of a step and for workspaces
   int64_t device_bytes = 0;  // GPU: drop in free memory during all these allocations, as the driver
                              // reports it; includes the CUDA context and other programs
   int64_t kv_tokens = 0;     // capacity of the KV pool in tokens
@@ -83,7 +83,8 @@ struct EngineStats {
   int64_t steps = 0;
   int64_t prompt_tokens = 0;
   int64_t output_tokens = 0;
-  int64_t decode_steps = 0;              // decoding sequences, summed over all steps
+  // Number of decode steps of all sequences: sequences that decoded, summed over all steps.
+  int64_t decode_steps = 0;
   int64_t draft_tokens = 0;              // drafts that steps verified, since the start
   int64_t accepted_drafts = 0;           // drafts that were accepted, since the start
   double decode_tokens_per_second = 0;   // rate over the last 40 decode steps; 0: there were fewer
@@ -98,15 +99,15 @@ struct EngineStats {
 // between them are meaningful.
 struct StepRecord {
   int64_t number = 0;           // number of the step, counted from the engine's start
-  double plan_seconds = 0;      // time that the host spent on planning
-  double launched_seconds = 0;  // time of launch
-  double seconds = 0;           // duration of the computation
-  double end_seconds = 0;       // time at which the step ended
-  int64_t prefill_tokens = 0;   // prompt tokens computed
+  double plan_seconds = 0;      // time that the host needed to plan the step
+  double launched_seconds = 0;  // when the step was launched
+  double seconds = 0;           // duration of the step's computation
+  double end_seconds = 0;       // when the step ended
+  int64_t prefill_tokens = 0;   // prompt tokens that the step computed
   int64_t cached_tokens = 0;    // cached prompt tokens of the sequences that start with the step
   int64_t new_sequences = 0;
-  int64_t decode_sequences = 0;  // each draws one token
-  int64_t num_running = 0;       // sequences after the step
+  int64_t decode_sequences = 0;  // sequences that decode in the step
+  int64_t num_running = 0;       // sequences that run after the step
   int64_t num_waiting = 0;
 };
 

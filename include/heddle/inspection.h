@@ -44,7 +44,7 @@ struct RequestView {
   int64_t output_tokens = 0;
   int64_t max_new_tokens = 0;
   int64_t num_returns = 0;  // times the request was retracted, for memory or a more urgent request
-  double age_seconds = 0;   // seconds since submit()
+  double age_seconds = 0;   // time since submit()
 };
 
 // A pool of equal pieces of memory. Free pieces are the rest of `total`; if pools share memory
@@ -67,8 +67,8 @@ struct PrefixNodeView {
   int64_t parent = 0;  // 0: the parent is a root, which is not listed
   std::string name_space;
   int64_t begin = 0;            // number of tokens before the edge
-  int64_t num_tokens = 0;       // length of the edge
-  std::vector<TokenId> tokens;  // first tokens of the edge
+  int64_t num_tokens = 0;       // number of tokens in the edge
+  std::vector<TokenId> tokens;  // first tokens of the edge, at most max_node_tokens
   int64_t num_children = 0;     // number of children, including those not listed
   bool has_state = false;
   int64_t num_uses = 0;  // number of sequences that ended or resumed at the node's state
@@ -89,7 +89,7 @@ struct PrefixTreeView {
 // The tokens that the prompt would find cached if it were submitted now.
 struct PromptReuse {
   int64_t prompt_tokens = 0;
-  int64_t matched_tokens = 0;  // prompt tokens whose KV rows are cached
+  int64_t matched_tokens = 0;  // prompt tokens whose KV rows are in the cache
   int64_t reused_tokens = 0;   // prompt tokens that would be reused
   // True: the prompt was computed before, so that not even its last token is computed.
   bool exact_repeat = false;

@@ -197,7 +197,7 @@ struct MetricsOptions {
 
 // The source of the weights.
 enum class LoadFormat {
-  kAuto,         // kSafetensors
+  kAuto,         // as kSafetensors
   kSafetensors,  // the weight files of the folder
   kDummy,        // seeded random weights; needs only config.json
 };
@@ -239,7 +239,7 @@ enum class KvCacheDtype {
 // is worth it (docs/quantization.md). The last ones name the checkpoint's format, which is served
 // as stored; loading fails if it has another one. kFp8 and kInt8 can mean either.
 enum class Quantization {
-  kNone,      // as stored in the checkpoint
+  kNone,      // weights are served as stored in the checkpoint
   kFp8,       // FP8, one scale per row
   kFp8Block,  // FP8, one scale per block of 128 x 128
   kInt8,

@@ -16,7 +16,7 @@ namespace heddle {
 
 using TokenId = int32_t;
 
-class Constraint;  // constraint.h
+class Constraint;  // defined in constraint.h
 
 // Parameters for drawing tokens from logits. The defaults draw from the unmodified distribution.
 //
@@ -41,7 +41,7 @@ struct SamplingParams {
   std::optional<uint64_t> seed;
 };
 
-// When generation ends.
+// The conditions under which generation ends.
 struct StopConditions {
   int64_t max_new_tokens = 128;  // most tokens of the output, >= 0
   // End-of-sequence and stop ids cannot be drawn before this many tokens.
@@ -52,7 +52,7 @@ struct StopConditions {
   // Token ids that end the output, besides the model's end-of-sequence ids.
   std::vector<TokenId> token_ids;
   bool ignore_eos = false;      // the model's end-of-sequence ids do not end the text
-  bool keep_stop_text = false;  // keep the matched text or token in the output
+  bool keep_stop_text = false;  // the output includes the stop text or stop token that ended it
 };
 
 // Requests log probabilities of prompt tokens, with alternatives.
@@ -72,11 +72,11 @@ struct TenantTerms {
 };
 
 struct Request {
-  std::string id;               // unique among live requests
-  std::vector<TokenId> prompt;  // not empty, ids within the vocabulary
+  std::string id;               // id of the request, unique among live requests
+  std::vector<TokenId> prompt;  // token ids of the prompt; not empty, each id within the vocabulary
   SamplingParams sampling;
   StopConditions stop;
-  bool skip_special_tokens = true;  // leave special tokens out of the text
+  bool skip_special_tokens = true;  // text of the output excludes special tokens
   bool return_logprobs = false;     // true: events carry the log probability of each output token
   int32_t top_logprobs = 0;         // number of alternatives per output token, 0 to 20
 
@@ -95,7 +95,7 @@ struct Request {
   // requests concurrently.
   std::shared_ptr<const Constraint> constraint;
 
-  // Scheduling (docs/scheduling.md).
+  // Fields for scheduling (docs/scheduling.md).
   std::optional<int64_t> priority;
   std::string tenant;           // tenant to which the policy `fair` charges the tokens
   TenantTerms tenant_terms;     // that tenant's terms, which apply from this request on
@@ -107,7 +107,7 @@ struct Request {
   double waited_seconds = 0;  // time from the request's arrival at the caller to submit();
                               // ttft_slo_seconds and deadline_seconds count from the arrival
 
-  // Caching (docs/hybrid-cache.md).
+  // Fields for the prefix cache (docs/hybrid-cache.md).
   std::string cache_namespace;           // only requests with the same namespace share tokens
   std::vector<int64_t> role_boundaries;  // ascending positions in `prompt` where messages begin:
                                          // likely forks
@@ -158,7 +158,7 @@ struct CacheReport {
   int64_t reused_tokens = 0;    // prompt tokens that were not computed again
   int64_t matched_tokens = 0;   // prompt tokens with cached KV rows; `lost` explains the difference
                                 // to reused_tokens
-  bool exact_repeat = false;    // even the last token was not computed
+  bool exact_repeat = false;    // the cache also had the result of the last prompt token
   double deferred_seconds = 0;  // time spent waiting for another request that computed the same
                                 // prefix
   CacheLoss lost;

@@ -23,25 +23,25 @@ enum class StatusCode {
   kDataLoss,           // a file that is truncated or contradicts itself
   kResourceExhausted,  // a full pool, queue or memory; trying later may work
   kUnimplemented,      // understood, but not served by this build or device
-  kDeadlineExceeded,   // the time limit passed first
+  kDeadlineExceeded,   // the time limit passed before the call finished
   kCancelled,          // the client went away or asked to stop
-  kUnavailable,        // loading or shutting down
+  kUnavailable,        // the server or engine is loading or shutting down
   kDeviceLost,         // the device failed after a launch; the engine cannot go on
-  kInternal,           // should not happen; the message says where
+  kInternal,           // a bug; the message says where
 };
 
 [[nodiscard]] std::string_view to_string(StatusCode code);
 
 class [[nodiscard]] Status {
  public:
-  Status() = default;  // OK
+  Status() = default;  // an OK status
   Status(StatusCode code, std::string message);
 
   [[nodiscard]] bool ok() const { return failure_ == nullptr; }
 
   [[nodiscard]] StatusCode code() const { return ok() ? StatusCode::kOk : failure_->code; }
 
-  [[nodiscard]] const std::string& message() const;  // empty when OK
+  [[nodiscard]] const std::string& message() const;  // the error message; empty when OK
 
   // "INVALID_ARGUMENT: message", or "OK".
   [[nodiscard]] std::string to_string() const;

@@ -23,7 +23,7 @@ class StopPattern {
   using State = uint16_t;
 
   static constexpr size_t kMaxStates = 1024;
-  static constexpr size_t kMaxBytes = 1024;  // limit for the regular expression
+  static constexpr size_t kMaxBytes = 1024;  // most bytes of a regular expression
   static constexpr State kStart = 0;
   static constexpr State kNone = 0xffff;  // no match can follow, whatever the next bytes are
 
@@ -54,9 +54,10 @@ class StopPattern {
   StopPattern() = default;
 
   std::string text_;
-  std::array<uint8_t, 256> classes_{};  // bytes of a class have equal transitions
+  // Class of each byte; bytes of a class have the same transitions.
+  std::array<uint8_t, 256> classes_{};
   size_t num_classes_ = 0;
-  std::vector<State> targets_;  // [state, class]
+  std::vector<State> targets_;  // next states, indexed by [state, class]
   std::vector<uint8_t> kinds_;
 };
 

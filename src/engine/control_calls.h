@@ -19,10 +19,10 @@ namespace heddle::engine {
 
 class ControlCalls {
  public:
-  // The references outlive it.
+  // The references outlive the object.
   ControlCalls(Stepper& stepper, Inbox& inbox, const Clock& clock);
 
-  // Moves the control calls out of the mail.
+  // Moves the control calls out of the messages in `mail`.
   void add(Mail& mail);
 
   // Carries out and answers the calls that need not wait. Once the engine has failed, pauses and

@@ -103,7 +103,8 @@ class Delivery {
   const Clock& clock_;
   const int64_t context_length_;
 
-  std::unordered_map<int64_t, std::unique_ptr<LiveRequest>> live_;  // keyed by sequence id
+  // Live requests, keyed by sequence id.
+  std::unordered_map<int64_t, std::unique_ptr<LiveRequest>> live_;
   // The next two reserve as many entries as live_, because ending a request must not allocate.
   // Requests that ended while a step in flight still reads them.
   std::vector<std::unique_ptr<LiveRequest>> ended_;

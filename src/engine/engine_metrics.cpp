@@ -420,7 +420,8 @@ void EngineMetrics::show(const scheduler::SchedulerStats& stats, int64_t num_pau
   waiting_.set(static_cast<double>(stats.num_waiting));
   oldest_wait_.set(stats.oldest_wait_seconds);
   paused_.set(static_cast<double>(num_paused));
-  if (num_paused > 0) stall_since_ = -1;  // a pause is no stall
+  // Streams that wait during a pause do not count as stalled.
+  if (num_paused > 0) stall_since_ = -1;
   kv_used_.set(static_cast<double>(stats.kv_tokens_used));
   kv_usage_.set(ratio(stats.kv_tokens_used, limits_.kv_tokens));
   kv_cached_.set(static_cast<double>(cached));

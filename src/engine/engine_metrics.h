@@ -108,12 +108,13 @@ class EngineMetrics {
 
   // Metrics of requests.
   MetricCounter requests_, aborted_, prompt_tokens_, output_tokens_, cached_tokens_;
-  MetricCounter finished_[4];  // indexed by FinishReason
-  MetricCounter refused_[7];   // in the order of kRefusals
+  MetricCounter finished_[4];  // finished requests, indexed by FinishReason
+  MetricCounter refused_[7];   // refused requests, by reason in the order of kRefusals
   MetricHistogram queue_seconds_, first_token_seconds_, next_token_seconds_, request_seconds_;
   MetricHistogram retractions_per_request_;
-  MetricHistogram stage_seconds_[4];                 // in the order of kStages
-  std::unordered_map<std::string, Tenant> tenants_;  // keyed by name, at most max_tenants
+  MetricHistogram stage_seconds_[4];  // time in each stage, in the order of kStages
+  // Counters of each tenant, keyed by its name, at most max_tenants.
+  std::unordered_map<std::string, Tenant> tenants_;
   std::optional<Tenant> no_tenant_, other_tenants_;  // requests without a tenant, and those beyond
                                                      // max_tenants; unset if max_tenants is 0
 
@@ -140,7 +141,7 @@ class EngineMetrics {
   MetricHistogram eviction_seconds_;
   double evicting_seconds_ = 0;  // seconds spent evicting since the start
   MetricCounter matched_tokens_, ghost_hits_, exact_repeats_, deferred_seconds_;
-  MetricCounter lost_tokens_[4];  // in the order of kLosses
+  MetricCounter lost_tokens_[4];  // prompt tokens computed again, by reason in the order of kLosses
   Total deferred_, evicted_tokens_, evicted_states_, evicted_windows_, published_, skipped_;
 };
 

@@ -46,7 +46,7 @@ Status Inbox::submit(Arrivals arrivals) {
   const MutexLock lock(mutex_);
   HEDDLE_RETURN_IF_ERROR(refusal());
   HEDDLE_RETURN_IF_ERROR(check_room(std::ssize(arrivals)));
-  HEDDLE_RETURN_IF_ERROR(claim_ids(arrivals, now));  // may throw; the lines below do not
+  HEDDLE_RETURN_IF_ERROR(claim_ids(arrivals, now));  // this call may throw; the lines below do not
   if (num_unfinished_ == 0) busy_since_ = now;
   num_unfinished_ += std::ssize(arrivals);
   const int64_t call = next_sequence_id_;
@@ -57,7 +57,7 @@ Status Inbox::submit(Arrivals arrivals) {
     sequence.id = next_sequence_id_++;
     seed_state_ += 0x9e3779b97f4a7c15u;
     sequence.seed = sequence.request.sampling.seed.value_or(ops::mix64(seed_state_));
-    mail_.arrivals.push_back(std::move(live));  // fits the reserved capacity
+    mail_.arrivals.push_back(std::move(live));  // fits the capacity reserved in the constructor
   }
   mail_came_.notify_one();
   return {};
@@ -214,7 +214,7 @@ int64_t Inbox::finish_drain(double timeout_seconds) {
   const int64_t aborted_before = num_aborted_by_drain_;
   abort_requested_ = true;
   mail_came_.notify_one();
-  became_idle_.wait(mutex_, finished);  // takes at most as long as the step in flight
+  became_idle_.wait(mutex_, finished);  // waits at most for the step in flight
   return num_aborted_by_drain_ - aborted_before;
 }
 

@@ -38,7 +38,7 @@ namespace heddle::engine {
 using Arrivals = std::vector<std::unique_ptr<LiveRequest>>;
 
 struct PauseCall {
-  std::optional<PauseMode> mode;  // how to pause; none: end the pause
+  std::optional<PauseMode> mode;  // mode of the pause; none: end the pause
   std::function<void(Status)> on_done;
 };
 
@@ -63,7 +63,7 @@ struct InspectionCall {
 // The contents of the inbox, as take() moves them to the engine thread.
 struct Mail {
   Arrivals arrivals;
-  std::vector<int64_t> cancelled;  // sequence ids, each at most once
+  std::vector<int64_t> cancelled;  // ids of the sequences to cancel, each at most once
   std::vector<PauseCall> pauses;
   std::vector<ClearCall> clears;
   std::optional<UpdateCall> update;
@@ -124,7 +124,7 @@ class Inbox {
 
   [[nodiscard]] Load load() const HEDDLE_EXCLUDES(mutex_);
 
-  // OK, or the reason passed to fail().
+  // OK, or the reason for which the engine failed, passed to fail().
   [[nodiscard]] Status failure() const HEDDLE_EXCLUDES(mutex_);
 
   // OK, or the error with which submit() refuses everything.
@@ -209,7 +209,7 @@ class Inbox {
   int64_t next_sequence_id_ HEDDLE_GUARDED_BY(mutex_) = 1;
   uint64_t seed_state_ HEDDLE_GUARDED_BY(mutex_);
   double busy_since_ HEDDLE_GUARDED_BY(mutex_) = 0;
-  bool refusing_ HEDDLE_GUARDED_BY(mutex_) = false;  // true while draining or stopping
+  bool refusing_ HEDDLE_GUARDED_BY(mutex_) = false;  // draining or stopping: requests are refused
   bool abort_requested_ HEDDLE_GUARDED_BY(mutex_) = false;
   bool stopping_ HEDDLE_GUARDED_BY(mutex_) = false;
   int64_t num_aborted_by_drain_ HEDDLE_GUARDED_BY(mutex_) = 0;

@@ -22,7 +22,7 @@ struct StepFacts {
   int64_t accepted_drafts = 0;  // drafts that were accepted; set once the step has ended
   int64_t decode_context = 0;   // context tokens of the sequences that decode, summed
   double plan_seconds = 0;      // how long the host took to plan the step
-  double launched_seconds = 0;  // time of launch, engine clock
+  double launched_seconds = 0;  // when the step was launched, on the engine's clock
   // Duration, from the launch or from the end of the step before, if that was later.
   double seconds = 0;
   double end_seconds = 0;

@@ -34,7 +34,7 @@ struct PipelineOptions {
 
 // A step that the runner has computed and the scheduler has counted.
 struct FinishedStep {
-  const request::BatchPlan* plan = nullptr;  // valid until the next launch()
+  const request::BatchPlan* plan = nullptr;  // plan of the step; valid until the next launch()
   request::StepOutput output;  // drawn tokens: one span per sequence with `sample`, in plan order
   StepFacts facts;
 };
@@ -102,7 +102,7 @@ class StepPipeline {
   size_t next_ = 0;                                    // index of the slot for the next plan
   size_t num_in_flight_ = 0;  // steps that were launched and not waited for
   bool planned_ = false;      // the next slot has a plan that is not launched yet
-  double plan_seconds_ = 0;   // how long the last plan took, s
+  double plan_seconds_ = 0;   // duration of the last planning, s
   double last_end_ = 0;       // when the last step ended, engine clock
   int64_t num_finished_ = 0;
 };

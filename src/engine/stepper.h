@@ -54,7 +54,7 @@ inline constexpr bool kChecksWhenIdle = true;
 
 struct StepperOptions {
   PipelineOptions pipeline;
-  int64_t context_length = 0;        // length in tokens at which requests end
+  int64_t context_length = 0;        // length in tokens, prompt and output, at which requests end
   int64_t pool_tokens = 0;           // capacity of the KV pool in tokens
   std::function<void()> on_failure;  // called after the requests have ended; may be empty
 };

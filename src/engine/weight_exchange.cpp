@@ -24,7 +24,7 @@ void WeightExchange::add(Mail& mail) {
 void WeightExchange::run() {
   if (!call_) return;
   if (stepper_.failed()) return answer(inbox_.closed());
-  if (new_weights_ == nullptr) {  // the new weights are not read yet
+  if (new_weights_ == nullptr) {  // the new weights have not been read yet
     if (Status closed = inbox_.closed(); !closed.ok()) return answer(std::move(closed));
     if (Status status = start(); !status.ok()) return answer(std::move(status));
     if (auto read = reader_.take()) {

@@ -41,7 +41,7 @@ void WeightReader::run(const Read& read) {
   Weights weights = out_of_memory_;
   try {
     weights = read(cancelled_);
-  } catch (const std::bad_alloc&) {  // `weights` contains that error already
+  } catch (const std::bad_alloc&) {  // `weights` is the out-of-memory error already
   } catch (const std::exception& error) {
     weights = internal_error(fmt::format("they could not be read: {}", error.what()));
   }

@@ -157,7 +157,7 @@ Admission ApiHandler::on_head(HttpRequest& request, HttpHeaders& common_headers)
 void ApiHandler::on_request(std::shared_ptr<Exchange> exchange) {
   const HttpRequest& request = exchange->request();
   const Route* route = find_route(request.path);
-  if (route == nullptr) return;  // on_head() has refused it
+  if (route == nullptr) return;  // unknown path: on_head() has refused the request
   switch (route->endpoint) {
     case Endpoint::kHealth:
       exchange->respond(health_.health());
@@ -321,7 +321,7 @@ void ApiHandler::on_request(std::shared_ptr<Exchange> exchange) {
     case Endpoint::kDocs:
       exchange->respond(description(request, route->endpoint));
       break;
-    case Endpoint::kNotServed:  // on_head() has refused it
+    case Endpoint::kNotServed:  // on_head() has refused the request
       break;
     case Endpoint::kAbort:
       exchange->respond(abort_request(request));
@@ -361,7 +361,7 @@ void ApiHandler::on_answered(const HttpRequest* request, const Answered& answere
   const bool is_probe = route != nullptr && route->access == Access::kOpen && answered.read_whole;
   const bool is_polled = route != nullptr && route->endpoint == Endpoint::kInspect;
   if (is_probe || is_polled || (request != nullptr && is_quiet(request->path))) {
-    log_debug(line);  // probes arrive every second
+    log_debug(line);  // at level debug, because health probes arrive every second
   } else {
     log_info(line);
   }

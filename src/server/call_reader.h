@@ -40,7 +40,7 @@ struct CallReaderHost {
   GenerationHost& generations;
   BackgroundResponses& background;
   const ServerHealth& health;    // asked while reading, which stops early when the server drains
-  const ServerOptions& options;  // number of workers, limits of calls
+  const ServerOptions& options;  // the number of workers and the limits of calls are read
 
   // Makes the context in which a call is prepared. Called by the workers; `is_cancelled` outlives
   // the context.

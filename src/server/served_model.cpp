@@ -45,7 +45,7 @@ Json internal_state(const MemoryPlan& plan, const EngineStats& stats) {
             {"states", gigabytes(states_bytes)},
             {"kvcache_and_states", gigabytes(pools_bytes)},  // pools may share their memory
             {"activations", gigabytes(plan.activation_bytes)},
-            {"device", gigabytes(plan.device_bytes)},  // as the driver reports it
+            {"device", gigabytes(plan.device_bytes)},  // device memory, as the driver reports it
             {"token_capacity", plan.kv_tokens}}},
           {"effective_max_running_requests_per_dp", plan.max_running_requests},
           {"num_running_reqs", stats.num_running},
@@ -68,7 +68,8 @@ Json server_info(const ServerOptions& options, const Json& configuration, const 
   info["status"] = status;
   info["version"] = options.version;
   info["tokenizer_path"] = options.model_path;
-  info["served_model_name"] = options.served_model_names.front();  // /v1/models lists all names
+  // Only the first name; /v1/models lists all.
+  info["served_model_name"] = options.served_model_names.front();
   info["max_total_num_tokens"] = engine.memory_plan().kv_tokens;
   info["max_req_input_len"] = engine.model_info().context_length - 1;
   info["internal_states"] = Json::array({internal_state(engine.memory_plan(), stats)});
@@ -180,7 +181,7 @@ void ServedModel::set_up_answers() {
   if (!answers.preferred_sampling_params.empty()) {
     auto sampling =
         read_sampling_defaults(answers.preferred_sampling_params, info_.default_sampling);
-    HEDDLE_CHECK(sampling.ok());  // validated at start-up
+    HEDDLE_CHECK(sampling.ok());  // the options were validated at start-up
     info_.default_sampling = std::move(sampling).value();
   }
   if (answers.max_thinking_tokens && parsers::tags_of(formats_.reasoning).close.empty()) {

@@ -41,7 +41,7 @@ class ServedModel {
   // Destroys the engine and the codec.
   void tear_down();
 
-  // Valid after serve().
+  // The engine; valid after serve().
   [[nodiscard]] Engine& engine() const { return *engine_; }
 
   [[nodiscard]] const TextCodec& codec() const { return *codec_; }

@@ -35,7 +35,7 @@ struct OfflineRow {
   // are medians.
   struct Traffic {
     double gigabytes_per_second = 0;
-    double read_gb_per_s = 0;  // 0: not measured
+    double read_gb_per_s = 0;  // read bandwidth of the CPU; 0: not measured
     double bandwidth_share = 0;
   };
 

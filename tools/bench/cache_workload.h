@@ -77,8 +77,8 @@ Result<std::vector<Pattern>> choose_patterns(std::string_view names, int64_t con
 
 struct TraceOptions {
   std::string file;
-  double scale = 1;   // factor on all lengths
-  int64_t limit = 0;  // most requests; 0: all
+  double scale = 1;   // factor on all lengths of the trace
+  int64_t limit = 0;  // most requests to read; 0: all
 };
 
 // Reads a Mooncake trace: one line per request, {"input_length", "output_length", "hash_ids"},

@@ -26,7 +26,7 @@ struct Replayed {
 };
 
 struct Replay {
-  std::vector<Replayed> requests;  // in the order of the workload
+  std::vector<Replayed> requests;  // results of the requests, in the order of the workload
   double seconds = 0;
 };
 

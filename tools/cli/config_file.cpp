@@ -98,7 +98,8 @@ std::set<const CLI::Option*> given_options(const CLI::App& app,
   for (const std::string& argument : arguments) {
     if (argument == "--") break;
     if (!argument.starts_with('-')) continue;
-    const bool is_short = !argument.starts_with("--");  // "-p8000" has its value behind it
+    // A short option may include its value, as in "-p8000".
+    const bool is_short = !argument.starts_with("--");
     const std::string name =
         argument.substr(0, is_short ? 2 : std::min(argument.find('='), argument.size()));
     if (const CLI::Option* option = app.get_option_no_throw(name)) given.insert(option);

@@ -26,7 +26,7 @@ namespace heddle::tools {
 struct FileSetting {
   std::string name;  // name, as "served-model-name"; '_' is read as '-'
   std::string value;
-  int line = 0;         // line number, from 1
+  int line = 0;         // line number in the file, from 1
   bool tuning = false;  // the option is below the key `tuning:`
 };
 

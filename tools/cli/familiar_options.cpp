@@ -401,7 +401,7 @@ Result<std::vector<std::string>> translated_words(
   constexpr const char* kPreset = "--preferred-sampling-params";
   constexpr std::string_view kHole = "{}";
   std::vector<std::string> translated;
-  std::vector<std::string> rest;  // the words from "--" on
+  std::vector<std::string> rest;  // the words of the command line from "--" on
   std::string fields;             // members of a JSON object, joined by commas
   std::string first_field;
   bool has_preset = false;
@@ -437,7 +437,7 @@ Result<std::vector<std::string>> translated_words(
       continue;
     }
     std::string value = word.substr(std::min(equals + 1, word.size()));
-    if (is_words && value == "false") continue;  // "verbose: false" in a file
+    if (is_words && value == "false") continue;  // a file's "verbose: false" requests nothing
     const size_t hole = option->means.find(kHole);
     const bool takes_value = is_field || hole != std::string_view::npos;
     if (takes_value && equals == word.size()) {

@@ -53,7 +53,8 @@ class LineEditor::Terminal {
     el_set(editor_, EL_HIST, &history, history_);
     // Disables these keys' signals while a line is edited.
     el_set(editor_, EL_SETTY, "-d", "-intr", "-susp", nullptr);
-    el_set(editor_, EL_SETTY, "-x", "-echoctl", nullptr);  // no "^C" in an answer that it cuts
+    // Ctrl-C during an answer is not shown as "^C".
+    el_set(editor_, EL_SETTY, "-x", "-echoctl", nullptr);
     el_set(editor_, EL_ADDFN, "heddle-clear-line", "Empty the line", &clear_line);
     el_set(editor_, EL_ADDFN, "heddle-newline", "Begin another line", &insert_newline);
     el_set(editor_, EL_ADDFN, "heddle-paste", "Insert what is pasted", &insert_paste);

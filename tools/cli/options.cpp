@@ -170,7 +170,7 @@ void explain_familiar(const CLI::App& app, const std::vector<std::string>& argum
     if (familiar->kind == kWords || familiar->kind == kSampling) continue;
     if (familiar->kind == kSpelling &&
         app.get_option_no_throw(inside) != app.get_option_no_throw(std::string(familiar->means))) {
-      continue;  // an option of its own in this subcommand
+      continue;  // the subcommand has an option of its own with this name
     }
     const CLI::Option* const taken = app.get_option_no_throw(inside);
     const bool is_own = taken != nullptr && !taken->get_group().empty();
@@ -509,7 +509,7 @@ void add_subcommand(CLI::App& parent, const Subcommand& subcommand, Words words,
     std::string examples;  // the first example of every child
     for (const CLI::App* child : app->get_subcommands({})) {
       const std::string all = child->get_footer();
-      size_t first = all.find("  ");  // after "Examples:\n"
+      size_t first = all.find("  ");  // the first example follows "Examples:\n"
       if (first == std::string::npos) continue;
       first += 2;
       examples += (examples.empty() ? "" : "\n") + all.substr(first, all.find('\n', first) - first);

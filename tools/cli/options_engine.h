@@ -21,7 +21,7 @@ inline constexpr const char* kDeviceHelp =
 
 struct EngineSettings {
   std::string model_dir;   // positional argument; empty: the default model
-  std::string model_path;  // --model-path, an alias
+  std::string model_path;  // value of --model-path, an alias of the positional argument
   std::string chat_template;
   std::string log_level = "info";
   std::string log_format = "text";
@@ -29,7 +29,7 @@ struct EngineSettings {
 };
 
 enum class ModelArgument {
-  kRequired,       // the first positional
+  kRequired,       // the model is required, as the first positional argument
   kOptional,       // the first positional; the default model without it
   kRequiredOrUrl,  // as kRequired, but --url may replace it: the subcommand checks that it is there
 };

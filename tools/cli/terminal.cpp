@@ -89,7 +89,7 @@ Interrupts::Interrupts() {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // threads created later inherit this mask
   // Instead, write() returns an error when the reader has closed the pipe.
   signal(SIGPIPE, SIG_IGN);
-  std::thread([this] { wait_for_signals(); }).detach();  // runs until the process ends
+  std::thread([this] { wait_for_signals(); }).detach();  // this thread runs until the process ends
 }
 
 void Interrupts::set_handler(Handler handler) {

@@ -14,7 +14,7 @@
 
 namespace heddle::tools {
 
-inline constexpr int kExitInterrupted = 130;  // 128 + SIGINT, as in shells
+inline constexpr int kExitInterrupted = 130;  // exit code after Ctrl-C: 128 + SIGINT, as in shells
 
 [[nodiscard]] bool stdin_is_terminal();
 [[nodiscard]] bool stdout_is_terminal();

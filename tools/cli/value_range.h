@@ -32,11 +32,14 @@ namespace ranges {
 inline constexpr double kYear = 365.0 * 24 * 3600;
 
 inline constexpr ValueRange kAny = {};
-inline constexpr ValueRange kThreads = {.low = 0, .high = 1024};  // 0: the program chooses
-inline constexpr ValueRange kWorkers = {.low = 1, .high = 256};   // threads that serve requests
+// Number of compute threads; 0: the program chooses.
+inline constexpr ValueRange kThreads = {.low = 0, .high = 1024};
+// Number of threads that serve requests.
+inline constexpr ValueRange kWorkers = {.low = 1, .high = 256};
 inline constexpr ValueRange kSeconds = {.low = 0, .high = kYear};
 inline constexpr ValueRange kSecondsOrUnlimited = {.low = 0, .high = kYear, .also = -1};
-inline constexpr ValueRange kPeriodSeconds = {.low = 1, .high = kYear, .also = 0};  // 0 means never
+// Period in seconds; 0 means never.
+inline constexpr ValueRange kPeriodSeconds = {.low = 1, .high = kYear, .also = 0};
 inline constexpr ValueRange kMeasureSeconds = {.low = 0, .high = 3600, .low_excluded = true};
 inline constexpr ValueRange kBytes = {.low = 1, .high = 1e12};
 inline constexpr ValueRange kCount = {.low = 1};
@@ -48,20 +51,24 @@ inline constexpr ValueRange kStepTokens = {.low = 1, .high = 65536};  // tokens 
 inline constexpr ValueRange kDraftTokens = {.low = 0, .high = 64};
 inline constexpr ValueRange kDraftSteps = {.low = 0, .high = 63};
 inline constexpr ValueRange kBranches = {.low = 1, .high = 16};
-inline constexpr ValueRange kAcceptance = {.low = 0, .high = 64};  // tokens per step of a sequence
+// Average tokens of a sequence per step.
+inline constexpr ValueRange kAcceptance = {.low = 0, .high = 64};
 inline constexpr ValueRange kVerifyRows = {.low = 2, .high = 64};
 // SGLang's -1 means no chunks, which no step here can promise; it keeps the default.
 inline constexpr ValueRange kChunkTokens = {.low = 1, .high = 65536, .keeps_default = "-1"};
-inline constexpr ValueRange kContext = {.low = 1, .high = 1e8};  // tokens of one sequence
+inline constexpr ValueRange kContext = {.low = 1, .high = 1e8};  // number of tokens in one sequence
 inline constexpr ValueRange kShare = {.low = 0, .high = 1, .low_excluded = true};
 inline constexpr ValueRange kProbability = {.low = 0, .high = 1};
 inline constexpr ValueRange kNotNegative = {.low = 0};
 inline constexpr ValueRange kPositive = {.low = 0, .low_excluded = true};
 inline constexpr ValueRange kPenalty = {.low = -2, .high = 2};
 inline constexpr ValueRange kRepetitionPenalty = {.low = 0.01, .high = 2};
-inline constexpr ValueRange kTopK = {.low = -1};                   // 0 or -1 means all tokens
-inline constexpr ValueRange kLogprobs = {.low = 0, .high = 20};    // request::kMaxTopLogprobs
-inline constexpr ValueRange kStopTexts = {.low = 1, .high = 128};  // request::kMaxStopTexts
+// Number of tokens to draw from; 0 or -1 means all.
+inline constexpr ValueRange kTopK = {.low = -1};
+// Number of alternatives per token, up to request::kMaxTopLogprobs.
+inline constexpr ValueRange kLogprobs = {.low = 0, .high = 20};
+// Number of stop texts, up to request::kMaxStopTexts.
+inline constexpr ValueRange kStopTexts = {.low = 1, .high = 128};
 inline constexpr ValueRange kRequestLogLevel = {.low = 0, .high = 3};
 inline constexpr ValueRange kTenants = {.low = 0, .high = 64};
 

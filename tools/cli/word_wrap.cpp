@@ -14,7 +14,7 @@ namespace heddle::tools {
 namespace {
 
 constexpr int64_t kTabColumns = 8;
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // the character U+FFFD
 
 bool is_control(char32_t character) {
   return character < 0x20 || (character >= 0x7F && character < 0xA0);

@@ -39,7 +39,7 @@ using LoadClock = std::chrono::steady_clock;
 constexpr auto kLoadAwaitable = asio::as_tuple(asio::use_awaitable);
 constexpr auto kProgressPause = std::chrono::milliseconds(200);
 constexpr size_t kReadBytes = 16 << 10;
-constexpr size_t kMaxPlainBytes = 1 << 20;  // limit for an answer that is no stream
+constexpr size_t kMaxPlainBytes = 1 << 20;  // most bytes read of an answer that is no stream
 
 LoadClock::duration to_duration(double seconds) {
   return std::chrono::duration_cast<LoadClock::duration>(std::chrono::duration<double>(seconds));

@@ -38,8 +38,8 @@ struct LoadClientOptions {
   bool ignore_eos = true;
   int64_t vocab_size = 1000;     // prompts have ids below this
   std::string extra_body;        // JSON object whose members replace those of the requests; or ""
-  double timeout_seconds = 600;  // limit for one request
-  std::optional<int64_t> concurrency;  // requests in flight at most; none: no limit
+  double timeout_seconds = 600;  // time limit for one request
+  std::optional<int64_t> concurrency;  // most requests in flight; none: no limit
 };
 
 struct LoadProgress {

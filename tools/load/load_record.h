@@ -24,10 +24,10 @@ struct LoadRecord {
     int64_t tokens = 1;
   };
 
-  double scheduled = 0;                  // planned time of sending
-  double sent = 0;                       // just before its first byte was sent
+  double scheduled = 0;                  // when the request was planned to be sent
+  double sent = 0;                       // when it was sent, just before the first byte
   double ended = 0;                      // when the answer was complete or had failed
-  std::vector<Arrival> arrivals;         // events with text, in order
+  std::vector<Arrival> arrivals;         // the events with text, in order of arrival
   std::optional<int64_t> input_tokens;   // input tokens that the server counted
   std::optional<int64_t> output_tokens;  // output tokens that the server counted
   int64_t cached_tokens = 0;             // cached input tokens that the server counted

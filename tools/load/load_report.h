@@ -35,7 +35,7 @@ nlohmann::ordered_json load_report_json(const LoadReport& report, bool details);
 struct LoadTimeline {
   double bin_seconds = 0;
   std::vector<double> tokens_per_second;
-  std::vector<double> in_flight;  // average over the part
+  std::vector<double> in_flight;  // average number of requests in flight in each part
 };
 
 LoadTimeline timeline_of(std::span<const LoadRecord> records, int64_t bins);

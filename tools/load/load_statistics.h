@@ -63,7 +63,7 @@ struct LoadStatistics {
   int64_t completed = 0;
   int64_t failed = 0;
   std::map<std::string, FailureCount> failures;  // keyed by kind of failure
-  int64_t good = 0;                              // completed and within the service levels
+  int64_t good = 0;  // requests that completed within the service levels
   int64_t input_tokens = 0;
   int64_t cached_tokens = 0;
   int64_t output_tokens = 0;

@@ -17,9 +17,9 @@ namespace heddle::tools {
 struct ServedSettings {
   std::string url;               // URL of the server; empty: no server
   std::string model;             // name of the model; empty: the first in /v1/models
-  std::string api_key;           // sent as a bearer token; empty: no key
-  bool insecure = false;         // accept any certificate
-  double timeout_seconds = 600;  // limit for one answer of an evaluation
+  std::string api_key;           // API key, sent as a bearer token; empty: no key
+  bool insecure = false;         // true: any TLS certificate is accepted
+  double timeout_seconds = 600;  // time limit for one answer of an evaluation
 };
 
 // Declares the options. `of_this_process`: the options declared so far that --url excludes.

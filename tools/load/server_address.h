@@ -16,7 +16,7 @@ struct ServerAddress {
   std::string port;
   std::string path;  // path before "/v1"; "" for most servers
   bool tls = false;
-  bool insecure = false;  // accept any certificate
+  bool insecure = false;  // true: any TLS certificate is accepted
 
   // The URL, without "/v1".
   [[nodiscard]] std::string url() const;

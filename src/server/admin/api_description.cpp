@@ -461,7 +461,7 @@ Json openapi_description(std::string_view version) {
            {{"title", "Heddle"},
             {"version", version},
             {"license", {{"name", "Apache 2.0"}, {"identifier", "Apache-2.0"}}}}},
-          {"servers", Json::array({{{"url", "."}}})},  // relative to this page
+          {"servers", Json::array({{{"url", "."}}})},  // relative to the address of openapi.json
           {"paths", std::move(paths)},
           {"components",
            {{"schemas", std::move(schemas)},

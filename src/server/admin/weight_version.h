@@ -58,7 +58,8 @@ class WeightVersion {
 
  private:
   mutable Mutex mutex_;
-  std::map<int64_t, std::string> names_ HEDDLE_GUARDED_BY(mutex_);  // keyed by number of updates
+  // Names of the weights, keyed by number of updates.
+  std::map<int64_t, std::string> names_ HEDDLE_GUARDED_BY(mutex_);
   std::optional<Origin> origin_ HEDDLE_GUARDED_BY(mutex_);
 };
 

@@ -88,7 +88,8 @@ struct BatchRunner::Record {
   std::string model;  // the server's name of the model that the batch uses
   std::string status = "validating";
   int64_t created = 0;
-  std::vector<std::pair<std::string, int64_t>> times;  // times by name, as "completed_at"
+  // Times of changes of the status, by name, as "completed_at".
+  std::vector<std::pair<std::string, int64_t>> times;
   // Error code for the lines without answers; "": the batch is not cut short.
   std::string cut_short;
   std::vector<BatchError> errors;
@@ -240,7 +241,7 @@ struct BatchRunner::Outputs {
         HEDDLE_RETURN_IF_ERROR((*writer)->truncate(num_whole));
       }
       if (num_whole == 0) {
-        HEDDLE_RETURN_IF_ERROR((*writer)->finish());  // deletes an empty file
+        HEDDLE_RETURN_IF_ERROR((*writer)->finish());  // finish() deletes an empty file
       } else {
         part->writer = std::move(writer).value();
       }

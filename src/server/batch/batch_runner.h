@@ -84,10 +84,10 @@ struct BatchHost {
   std::function<void(std::shared_ptr<Exchange> exchange)> dispatch;
   std::function<Engine&()> engine;  // the engine; called only once it exists
   std::function<int64_t()> unix_time;
-  std::function<bool()> draining;  // whether the server drains; thread-safe
+  std::function<bool()> draining;  // returns whether the server drains; thread-safe
   // The names of the served model, the server's own first. Called only once the engine exists.
   std::function<std::vector<std::string>()> model_names;
-  // Null: no such key.
+  // Finds an API key by its name; null: no such key.
   std::function<std::shared_ptr<const ApiKey>(const std::string& name)> find_key;
   double share = 1;  // part of the limits that one holder may use (ServerOptions::storage_share())
 };

@@ -63,7 +63,7 @@ struct AnswerForm {
   std::string param;             // the field that set the constraint
   bool is_schema_given = false;  // that field contains a JSON Schema
   bool has_reasoning = false;  // the constraint itself says where the answer may contain reasoning
-  std::vector<ToolArguments> tools = {};  // tools whose parameters it enforces
+  std::vector<ToolArguments> tools = {};  // tools whose parameters the constraint enforces
 };
 
 // The constraint that the fields set; none if they set none. Errors are left in `fields`, for

@@ -71,7 +71,7 @@ struct ChoiceLog {
   std::string text;
   std::vector<TokenId> tokens;
   LogprobLog logprobs;
-  LogprobLog prompt_logprobs;  // see RequestEvent::prompt_logprobs
+  LogprobLog prompt_logprobs;  // log probabilities of the prompt (RequestEvent::prompt_logprobs)
   std::optional<Finish> finish;
   ChoiceCounts counts;
 

@@ -132,7 +132,7 @@ void AnswerStream::count(std::span<const TokenId> drawn, AnswerParser::Part befo
     tokens = end - drawn.begin() + 1;
     reasoning_ended_ = true;
   } else if (before == Part::kUndecided && after == Part::kContent && !reasoned) {
-    tokens = 0;  // the answer did not begin with reasoning
+    tokens = 0;  // none of these tokens was reasoning
     undecided_tokens_ = 0;
   }
   reasoning_tokens_ += std::exchange(undecided_tokens_, 0) + tokens;

@@ -115,7 +115,7 @@ struct CallContext {
   bool allow_any_model_name = true;
   const HttpRequest& head;  // the request, of which the headers are read
   const FairKey& fair_key;
-  bool isolate_tenants = false;                                // see ServerOptions
+  bool isolate_tenants = false;  // tenants do not share cached tokens (ServerOptions)
   std::shared_ptr<ResponseStore> responses = nullptr;          // null: responses are not stored
   std::shared_ptr<SessionStore> sessions = nullptr;            // null: there are no sessions
   std::shared_ptr<StoredTexts> stored_texts = nullptr;         // null: there is no store of files
@@ -127,7 +127,8 @@ struct CallContext {
   std::string id;       // id from the header, or a generated one
   int64_t created = 0;  // time of the answer, seconds since 1970
   std::string weight_version = "default";
-  std::string system_fingerprint = {};  // shortened weights_digest(); empty: not shown
+  // Fingerprint of the weights, from weights_digest(); empty: not shown.
+  std::string system_fingerprint = {};
   // Number of the engine's weight updates when weight_version was read.
   int64_t num_weight_updates = 0;
   AnswerOptions answers = {};

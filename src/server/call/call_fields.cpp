@@ -37,7 +37,7 @@ int64_t prompt_logprobs_bytes(const Request& request, const TokenJsonBytes& byte
   return num_tokens * logprobs_of_token(request, request.prompt_logprobs->top) * bytes.logprob;
 }
 
-constexpr size_t kMaxMetadataEntries = 16;  // limits of OpenAI's API
+constexpr size_t kMaxMetadataEntries = 16;  // limit of OpenAI's API for the entries of `metadata`
 constexpr size_t kMaxMetadataKeyBytes = 64;
 constexpr size_t kMaxMetadataValueBytes = 512;
 

@@ -50,7 +50,7 @@ struct OpenAiAnswerOptions {
   bool logprobs = false;
   bool return_token_ids = false;
   bool cache_details = false;        // the usage includes details of the cache
-  const TextCodec* codec = nullptr;  // outlives the adapter
+  const TextCodec* codec = nullptr;  // converts tokens to text; outlives the adapter
 };
 
 // Reads these options except `num_choices` and `logprobs`, whose fields differ between the APIs;

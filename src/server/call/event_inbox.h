@@ -40,7 +40,7 @@ class EventInbox {
   const std::function<void(std::function<void()>)> post_;
   Mutex mutex_;
   std::vector<Entry> entries_ HEDDLE_GUARDED_BY(mutex_);
-  bool awake_ HEDDLE_GUARDED_BY(mutex_) = false;  // deliver() is posted to the I/O thread
+  bool awake_ HEDDLE_GUARDED_BY(mutex_) = false;  // a call of deliver() is posted to the I/O thread
 
   // Used by the I/O thread only: entries being delivered, and how many of them already are.
   std::vector<Entry> taken_;

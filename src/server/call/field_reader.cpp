@@ -120,7 +120,7 @@ std::optional<double> FieldReader::number(std::string_view name, const NumberRan
   }
   const double number = value->get<double>();
   const bool inside = (range.min_excluded ? number > range.min : number >= range.min) &&
-                      number <= range.max;  // false for NaN
+                      number <= range.max;  // the comparison is false for NaN
   if (!inside) {
     const std::string lower =
         fmt::format("{} {}", range.min_excluded ? "greater than" : "at least", range.min);
@@ -160,7 +160,7 @@ std::optional<double> FieldReader::number(const Field& field) {
 
 std::string FieldReader::string_or_preset(const Field& field) {
   if (auto text = string(field.name)) return *std::move(text);
-  // The default without its quotes.
+  // The default in the table is JSON: removes its quotes.
   return std::string(field.preset.substr(1, field.preset.size() - 2));
 }
 

@@ -158,7 +158,7 @@ void Generation::submit_all(const EarlyAborts::Call& arrived) {
       std::exchange(call_.requests, {}), [self](size_t choice, RequestEvent&& event) {
         self->host_.inbox->push(self, choice, std::move(event));
       });
-  if (!status.ok()) {  // no event will arrive
+  if (!status.ok()) {  // the engine refused the requests, so no event will arrive
     finished_.assign(finished_.size(), true);
     forget_ids();
     LoggedCall::end(std::move(call_.logged), host_.threads, to_string(status.code()));

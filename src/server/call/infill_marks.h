@@ -16,8 +16,8 @@ namespace heddle::server {
 
 // The tokens that delimit the parts of a prompt for the text between two given texts.
 struct InfillMarks {
-  TokenId prefix = 0;                  // before the text that precedes the gap
-  TokenId suffix = 0;                  // before the text that follows the gap
+  TokenId prefix = 0;                  // token that precedes the text before the gap
+  TokenId suffix = 0;                  // token that precedes the text after the gap
   std::optional<TokenId> middle = {};  // before the answer; none: the answer follows the last text
   bool suffix_first = false;
 };

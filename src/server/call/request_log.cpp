@@ -37,8 +37,10 @@ using Json = nlohmann::ordered_json;
 constexpr int32_t kParametersLevel = 1;
 constexpr int32_t kTextLevel = 2;
 
-constexpr size_t kLoggedCharacters = 2048;              // limit for a text below the highest level
-constexpr size_t kLoggedBytes = 4 * kLoggedCharacters;  // most bytes of that many characters
+// Most characters of a logged text below the highest level.
+constexpr size_t kLoggedCharacters = 2048;
+// Most bytes that this many characters can have.
+constexpr size_t kLoggedBytes = 4 * kLoggedCharacters;
 constexpr size_t kLoggedEntries = 16;  // limit for entries of a list below the highest level
 
 // Longest wait to write a line; none after a line that failed.

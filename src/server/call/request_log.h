@@ -151,7 +151,8 @@ class LoggedCall {
   friend class RequestLog;
 
   struct Answer {
-    bool counts_prompt = false;  // the first answer to its prompt
+    // The prompt's tokens are counted with this answer, the first to its prompt.
+    bool counts_prompt = false;
     std::string text;
     std::optional<FinishReason> finish;
     int64_t completion_tokens = 0;

@@ -112,7 +112,7 @@ void read_stop(FieldReader& fields, SamplingSpelling spelling, int64_t vocab_siz
     stop.token_ids = std::move(*ids);
   }
   stop.ignore_eos = fields.flag(Body::kSampling["ignore_eos"]);
-  // A field of vLLM.
+  // An option of vLLM: the output includes the stop text.
   const bool keeps_stop = fields.flag(Body::kSampling["include_stop_str_in_output"]);
   stop.keep_stop_text = fields.flag(Body::kSampling["no_stop_trim"]) || keeps_stop;
   const bool native = spelling == SamplingSpelling::kNative;
@@ -170,8 +170,8 @@ SamplingFields read_sampling_fields(FieldReader& fields, SamplingSpelling spelli
   result.num_choices = fields.integer_or_preset(Body::kChoices["n"]);
   result.stream_interval = fields.integer(Body::kSampling["stream_interval"]);
   result.skip_special_tokens = fields.flag(Body::kSampling["skip_special_tokens"]);
-  fields.boolean(Body::kSampling["spaces_between_special_tokens"]);  // only for slow tokenizers:
-                                                                     // checked, no effect
+  // This field only concerns slow tokenizers: it is checked and has no effect checked, no effect.
+  fields.boolean(Body::kSampling["spaces_between_special_tokens"]);
   return result;
 }
 

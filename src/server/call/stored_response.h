@@ -20,7 +20,7 @@ struct StoredResponse {
     uint32_t num_logprobs = 0;
   };
 
-  std::string body;  // body of the answer to GET
+  std::string body;  // body with which a GET for the response is answered
   // The items of the chat before the answer, as a list without instructions. Shared by a running
   // response, its final version and the call, which ends on another thread.
   std::shared_ptr<const nlohmann::ordered_json> input;

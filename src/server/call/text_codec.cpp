@@ -137,7 +137,7 @@ class ModelCodec final : public TextCodec {
   [[nodiscard]] std::string grammar_bytes(TokenId token) const {
     std::string text;
     tokenizer_.append_token_bytes(token, /*skip_special_tokens=*/false, text);
-    // The text is not UTF-8.
+    // Bytes that contain this mark are no UTF-8, so the token is left out.
     if (text.find(grammar::kSpecialTokenByte) != std::string::npos) return {};
     return tokenizer_.is_special(token) ? grammar::special_token_bytes(text) : text;
   }
@@ -150,7 +150,8 @@ class ModelCodec final : public TextCodec {
 
   const tokenizer::Tokenizer& tokenizer_;
   Status template_status_;
-  std::optional<chat::ConversationRenderer> conversations_;  // none if there is no template
+  // Null if the model has no chat template.
+  std::optional<chat::ConversationRenderer> conversations_;
   std::optional<TokenId> role_token_;
   std::optional<InfillMarks> infill_marks_;
   mutable Mutex building_;

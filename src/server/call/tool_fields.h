@@ -25,7 +25,7 @@ struct CallContext;
 struct ToolChoice {
   enum class Kind : uint8_t {
     kNone,      // no calls; the tools are not shown
-    kAuto,      // the model decides
+    kAuto,      // the model decides whether to call a tool
     kRequired,  // at least one call
     kNamed,     // a call of the tool `name`
   };

@@ -18,8 +18,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct ErrorTypes {
-  const char* nested;  // code for clients of OpenAI's API
-  const char* flat;    // type for clients of SGLang's API
+  const char* nested;  // error code in OpenAI's form
+  const char* flat;    // error type in SGLang's flat form
 };
 
 ErrorTypes types_of(int status) {

@@ -62,7 +62,7 @@ class BodySender : public std::enable_shared_from_this<BodySender> {
 
   const BodyThreads threads_;
   const std::shared_ptr<Exchange> exchange_;
-  std::unique_ptr<BodySource> source_;  // null after its last piece
+  std::unique_ptr<BodySource> source_;  // produces the pieces; null after the last one
   std::string piece_;
   bool failed_ = false;
 };

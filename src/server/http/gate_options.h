@@ -24,7 +24,7 @@ struct GateOptions {
   std::string root_path;  // prefix that a proxy puts before paths, as "/llm"; removed from paths
                           // that begin with it
   ErrorStyle error_style = ErrorStyle::kBoth;  // form of errors on routes that belong to no API
-  int overload_status = 503;                   // status for overload; see ErrorForm
+  int overload_status = 503;                   // HTTP status for overload; see ErrorForm
 };
 
 }  // namespace heddle::server

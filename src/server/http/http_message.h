@@ -18,7 +18,7 @@ namespace heddle::server {
 
 using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
 
-struct ApiKey;  // key_ring.h
+struct ApiKey;  // defined in key_ring.h
 
 // How errors are written for the client of a request (api_error.h).
 enum class ErrorStyle : uint8_t { kBoth, kOpenAi, kFlat, kAnthropic, kOllama };
@@ -30,13 +30,13 @@ struct ErrorForm {
 
 struct HttpRequest {
   std::string method;   // method, as "GET"
-  std::string path;     // percent-decoded, without the query
-  std::string query;    // as sent, without the '?'
+  std::string path;     // path, percent-decoded, without the query
+  std::string query;    // query as sent, without the '?'
   HttpHeaders headers;  // headers; their names are in lower case
   std::string body;
   std::string id;      // sent as the answer's x-request-id; the body's `rid` may replace it
   std::string client;  // address of the client, "unix" for a unix socket; for the log
-  std::chrono::steady_clock::time_point arrived_at;  // when the head was complete
+  std::chrono::steady_clock::time_point arrived_at;  // when the head of the request was complete
 
   // Set by the handler from the head.
   std::shared_ptr<const ApiKey> key;  // named API key of the request; null if it has none
@@ -82,6 +82,7 @@ struct Answered {
 // Decodes "%41" to "A"; a malformed escape is left unchanged.
 [[nodiscard]] std::string percent_decode(std::string_view text);
 
-[[nodiscard]] std::string lower_case(std::string_view text);  // converts ASCII letters only
+// Converts ASCII letters to lower case, no others.
+[[nodiscard]] std::string lower_case(std::string_view text);
 
 }  // namespace heddle::server

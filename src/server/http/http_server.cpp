@@ -299,7 +299,7 @@ class AsioHttpServer final : public HttpServer {
 
   void serve(ByteSocket accepted) {
     ByteSocket socket = std::move(accepted);
-    std::string client = address_of_client(socket);  // read now, because TLS replaces the socket
+    std::string client = address_of_client(socket);  // read before TLS replaces the socket
     if (tls_ != nullptr) {
       ++num_tls_sessions_;
       auto plain = tls_->terminate(std::move(socket), client, [this] {
@@ -334,7 +334,7 @@ class AsioHttpServer final : public HttpServer {
   // Stops on the I/O thread. Clients that have connected are served, even those not accepted yet. A
   // client that connects between the last accept and the close is reset.
   void stop_on_io_thread(std::chrono::steady_clock::duration grace) {
-    stop_timer_.expires_after(grace);  // replaces the deadline of an earlier stop
+    stop_timer_.expires_after(grace);  // also replaces the deadline of an earlier stop
     stop_timer_.async_wait([this](const error_code& error) {
       if (!error) end();
     });

@@ -24,7 +24,7 @@ struct HttpServerOptions {
   // Address or name to listen on: "::" for every IPv6 and IPv4 address; "unix:PATH" for a unix
   // socket, which has no port.
   std::string host = "127.0.0.1";
-  uint16_t port = 30000;  // 0: any free port
+  uint16_t port = 30000;  // port to listen on; 0: any free port
   // Permissions of a unix socket; none: 0660 if it has a group, else the umask decides.
   std::optional<uint32_t> socket_mode;
   std::string socket_group;      // group that owns the unix socket; empty: the process's group
@@ -105,7 +105,7 @@ class HttpServer {
   // Starts the I/O thread. Called once; `handler` outlives the server.
   virtual void start(HttpHandler& handler) = 0;
 
-  // Stops at once.
+  // Stops the server at once.
   virtual ~HttpServer() = default;
 
   [[nodiscard]] virtual uint16_t port() const = 0;

@@ -22,7 +22,8 @@ namespace {
 // bytes.
 size_t whole_characters(std::string_view text, size_t max_bytes) {
   if (text.size() <= max_bytes) return text.size();
-  size_t end = std::max<size_t>(max_bytes, 4);  // at least one character
+  // A piece has at least one character, of up to 4 bytes.
+  size_t end = std::max<size_t>(max_bytes, 4);
   const auto continues = [&](size_t i) {
     return (static_cast<unsigned char>(text[i]) & 0xc0u) == 0x80u;
   };

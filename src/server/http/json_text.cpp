@@ -37,7 +37,7 @@ ApiError invalid_json(std::string message) {
 // and its new buffer, a string up to twice the size that it needs.
 constexpr int64_t kItemBytes = 2 * sizeof(Json);
 constexpr int64_t kStringBytes = 48;
-// An entry without its key.
+// Bytes of an object's entry without its key.
 constexpr int64_t kEntryBytes = 2 * sizeof(Json::object_t::value_type) - kStringBytes;
 constexpr int64_t kContainerBytes = 64;
 constexpr int64_t kShortString = 15;       // characters kept inside std::string itself

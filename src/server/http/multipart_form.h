@@ -20,8 +20,8 @@ inline constexpr size_t kMaxBoundaryBytes = 70;      // limit for the boundary, 
 
 struct FormPart {
   std::string name;
-  std::string file_name;     // "" if the part has none
-  std::string_view content;  // view of the body
+  std::string file_name;     // name of the uploaded file; "" if the part has none
+  std::string_view content;  // content of the part, a view of the body
 };
 
 // Splits a body into its parts. Cost: O(body). Errors say what is malformed.

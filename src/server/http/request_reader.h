@@ -34,7 +34,7 @@ namespace heddle::server {
 // Why a request was not read to its end, and the answer to it.
 struct ReadFailure {
   int status = 0;  // status of the answer; 0: the connection has ended and no answer is possible
-  std::string message;  // message in the answer
+  std::string message;  // error message in the answer
 };
 
 class RequestReader {

@@ -55,7 +55,7 @@ void ResponseWriter::expect_progress(IoClock::duration limit) {
     const IoClock::duration left = progress_.time_left(IoClock::now(), taken_bytes());
     if (left > IoClock::duration::zero()) return expect_progress(left);
     boost::system::error_code ignored;
-    socket_.close(ignored);  // ends the pending write
+    socket_.close(ignored);  // closing the socket ends the pending write
   });
 }
 

@@ -74,7 +74,7 @@ enum class Endpoint {
 };
 
 // Values of Route::max_body_bytes: most bytes of a request's body that are read and kept.
-inline constexpr int64_t kNoBody = 0;  // the route reads no body
+inline constexpr int64_t kNoBody = 0;  // limit for routes without a body
 // For bodies that are parsed on the I/O thread, where this size is quick.
 inline constexpr int64_t kSmallBody = 64 << 10;
 // As much as the server's options allow.
@@ -82,9 +82,9 @@ inline constexpr int64_t kAnyBody = std::numeric_limits<int64_t>::max();
 
 // The API key that a route requires, if the server has keys.
 enum class Access : uint8_t {
-  kOpen,   // no key
-  kUser,   // any key
-  kAdmin,  // the admin key; without one, any key
+  kOpen,   // the route requires no key
+  kUser,   // the route requires a key, of any kind
+  kAdmin,  // the route requires the admin key, or any key if there is no admin key
 };
 
 // What a route accesses. On a server without keys, foreign web pages may only call routes with

@@ -15,7 +15,7 @@ namespace heddle::server {
 // A host and a port, as in "localhost:30000" or "[::1]:30000".
 struct HostAndPort {
   std::string host;  // lower case, without brackets and without a final dot
-  std::string port;  // digits; "" if the text has no port
+  std::string port;  // port as digits; "" if the text has none
   bool is_ip_address = false;
 };
 
@@ -23,7 +23,7 @@ struct HostAndPort {
 [[nodiscard]] std::optional<HostAndPort> parse_host(std::string_view text);
 
 struct WebOrigin {
-  std::string scheme;  // lower case, as "https"
+  std::string scheme;  // scheme in lower case, as "https"
   // Host and port; a missing port is replaced by the scheme's default, if it has one.
   HostAndPort at;
 };

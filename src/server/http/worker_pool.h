@@ -38,7 +38,7 @@ class WorkerPool {
 
  private:
   struct Item {
-    int64_t number;  // number in order of arrival
+    int64_t number;  // number of the item, in order of arrival
     std::function<void()> work;
   };
 
@@ -48,13 +48,13 @@ class WorkerPool {
   std::deque<Item>* next_queue() HEDDLE_REQUIRES(mutex_);
 
   const size_t max_queued_;
-  const int max_large_;  // limit for large items that run at once
+  const int max_large_;  // most large items that run at once
   Mutex mutex_;
   CondVar changed_;
   std::deque<Item> small_ HEDDLE_GUARDED_BY(mutex_);
   std::deque<Item> large_ HEDDLE_GUARDED_BY(mutex_);
   int64_t next_number_ HEDDLE_GUARDED_BY(mutex_) = 0;
-  int num_large_ HEDDLE_GUARDED_BY(mutex_) = 0;  // large items that are running
+  int num_large_ HEDDLE_GUARDED_BY(mutex_) = 0;  // number of large items that are running
   bool stopping_ HEDDLE_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };

@@ -58,7 +58,7 @@ struct StoredFile {
   std::string purpose;
   std::string holder;  // name of the key that may see the file; "" without one
   int64_t num_bytes = 0;
-  int64_t created = 0;  // seconds since 1970
+  int64_t created = 0;  // when the file was created, seconds since 1970
 };
 
 class FileStore;
@@ -185,7 +185,8 @@ class FileStore {
   const double share_;
   const std::shared_ptr<DiskFaults> faults_;
   mutable Mutex mutex_;
-  std::unique_ptr<StorageFolder> folder_ HEDDLE_GUARDED_BY(mutex_);  // null: not created yet
+  // Null: the folder is not created yet.
+  std::unique_ptr<StorageFolder> folder_ HEDDLE_GUARDED_BY(mutex_);
   Usage total_ HEDDLE_GUARDED_BY(mutex_);
   // Usage of each holder.
   std::map<std::string, Usage, std::less<>> usage_ HEDDLE_GUARDED_BY(mutex_);

@@ -321,7 +321,7 @@ Status StorageFolder::replace(const std::string& name, std::string_view text) {
   };
   const Status written = write_and_rename();
   if (!written.ok()) {
-    static_cast<void>(remove(temporary));  // the first error is returned
+    static_cast<void>(remove(temporary));  // the first error is returned, so this one is ignored
     return written;
   }
   return sync_folder();

@@ -28,7 +28,7 @@ std::variant<StoredTexts::File, ApiError> StoredTexts::read(const std::string& i
   }
   bytes_left_ -= file->num_bytes;
   Result<std::string> bytes = files_.read(id);
-  if (!bytes.ok()) return unknown;  // the file was deleted meanwhile
+  if (!bytes.ok()) return unknown;  // the file was deleted after it had been found
   return File{.name = file->name, .bytes = std::move(bytes).value()};
 }
 

@@ -345,7 +345,7 @@ std::optional<ApiError> read_anthropic_tool(FieldReader& tool, const std::string
   const Json* schema = tool.object("input_schema");
   const auto is_strict = tool.boolean("strict");
   if (tool.error()) return tool.error();
-  if (type != "custom") return std::nullopt;  // a tool that Anthropic's servers run
+  if (type != "custom") return std::nullopt;  // other types are tools that Anthropic's servers run
   if (!name) return missing_parameter(param + ".name");
   if (schema == nullptr) return missing_parameter(param + ".input_schema");
   function["name"] = *name;

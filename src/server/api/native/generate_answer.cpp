@@ -289,7 +289,7 @@ class GenerateAdapter final : public ApiAdapter {
 
   GenerateAnswerOptions options_;
   std::vector<ChoiceLog> logs_;
-  std::vector<Streamed> streamed_;  // one per choice; empty when not streaming
+  std::vector<Streamed> streamed_;  // what each choice has streamed; empty when not streaming
   JsonPieces rest_;                 // remainder of the last message of a stream
 };
 

@@ -38,7 +38,7 @@ struct GenerateAnswerOptions {
   std::string weight_version = "default";
   // For each prompt, its ids to be shown; empty: not shown.
   std::vector<std::vector<TokenId>> prompt_token_ids;
-  const TextCodec* codec = nullptr;   // outlives the adapter
+  const TextCodec* codec = nullptr;   // converts tokens to text; outlives the adapter
   std::unique_ptr<SessionTurn> turn;  // the turn of a session that this call answers; null: none
 };
 

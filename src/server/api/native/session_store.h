@@ -38,7 +38,7 @@ class SessionTurn;
 
 // The field session_params of a request.
 struct SessionParams {
-  std::string id;                  // id of the session
+  std::string id;                  // id of the session to continue
   std::optional<std::string> rid;  // id of the turn to continue; none: begin a first turn
   // Number of that turn's tokens to keep; negative: all except the last ones.
   std::optional<int64_t> offset;
@@ -50,7 +50,7 @@ struct SessionParams {
 struct SessionOptions {
   std::string id;
   std::string holder;           // name of the key that may use the session; "" without one
-  int64_t capacity_tokens = 0;  // limit for the prompt of a turn
+  int64_t capacity_tokens = 0;  // most tokens in the prompt of a turn
   int64_t timeout_seconds = 0;  // the session is closed if it is unused for so long
 };
 

@@ -332,7 +332,8 @@ PrepareResult prepare_ollama_chat(const CallContext& context, std::string_view b
   const size_t num_past = num_past_messages(*messages);
   for (size_t i = 0; i < messages->size(); ++i) {
     Json copy = (*messages)[i];
-    if (!copy.is_object()) {  // an error, or repaired later in a history
+    if (!copy.is_object()) {  // an entry that is no object is an error, or repaired later if it is
+                              // in the history
       chat["messages"].push_back(std::move(copy));
       continue;
     }
@@ -348,7 +349,7 @@ PrepareResult prepare_ollama_chat(const CallContext& context, std::string_view b
       auto text = copy["content"].get<std::string>();
       copy["content"] = text.empty() ? "[image]" : text + " [image]";
     }
-    if (copy.contains("tool_name")) {  // field of a tool's result
+    if (copy.contains("tool_name")) {  // only a tool's result has this field
       if (!copy.contains("name")) copy["name"] = std::move(copy["tool_name"]);
       copy.erase("tool_name");
     }
@@ -440,7 +441,8 @@ AnswerResult answer_ollama_show(const CallContext& context, std::string_view bod
   Json object;
   if (auto error = parse_json_object(body, object)) return *error;
   FieldReader fields(object);
-  const auto old_name = fields.string(Body::kShow["name"]);  // field name of early clients
+  // Field that early clients use instead of "model".
+  const auto old_name = fields.string(Body::kShow["name"]);
   if (object.find("model") == object.end() && old_name) object["model"] = *old_name;
   FieldReader named(object);
   static_cast<void>(read_model_name(named, context));

@@ -309,8 +309,8 @@ class ChatAdapter final : public ApiAdapter {
 
   ChatAnswerOptions options_;
   std::vector<ChoiceLog> logs_;
-  std::vector<AnswerStream> streams_;  // one per choice
-  std::vector<CustomCalls> customs_;   // one per choice
+  std::vector<AnswerStream> streams_;  // parsers of the answers, one per choice
+  std::vector<CustomCalls> customs_;   // custom tools' calls, one per choice
   // One per choice, for answers that are not streamed.
   std::vector<parsers::AssembledAnswer> answers_;
   std::vector<bool> started_;  // for each choice: its role was streamed

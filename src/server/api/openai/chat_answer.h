@@ -19,7 +19,7 @@
 namespace heddle::server {
 
 struct ChatAnswerOptions : OpenAiAnswerOptions {
-  std::string system_fingerprint;  // empty: not shown
+  std::string system_fingerprint;  // fingerprint of the weights; empty: not shown
   // The prompt's ids, if the answer shows them.
   std::optional<std::vector<TokenId>> prompt_token_ids;
   ReasoningField reasoning_field = ReasoningField::kReasoningContent;

@@ -114,7 +114,7 @@ class CompletionAdapter final : public ApiAdapter {
     size_t prompt_bytes = 0;     // bytes before the next token of the echoed prompt
     bool prompt_ids = false;
     bool first_token = false;
-    bool log = false;  // for streams: the log has been shown
+    bool log = false;  // for streams: the event's log probabilities have been shown
   };
 
   // The tokens whose log probabilities are shown: those of the prompt, if it is echoed, then those
@@ -278,13 +278,13 @@ class CompletionAdapter final : public ApiAdapter {
 
   CompletionAnswerOptions options_;
   std::vector<ChoiceLog> logs_;
-  std::vector<Shown> shown_;  // one per choice
+  std::vector<Shown> shown_;  // what each choice has shown so far
   JsonPieces rest_;           // remainder of the last message of a stream
 };
 
 // ---- The request ----
 
-constexpr int64_t kDefaultMaxTokens = 16;  // default of OpenAI's API
+constexpr int64_t kDefaultMaxTokens = 16;  // default of OpenAI's API for max_tokens
 
 // The text with which each prompt's answers begin: the prompt as sent, or decoded from its ids.
 std::vector<std::string> echo_texts(const Json& prompt, const PromptList& list,

@@ -66,7 +66,8 @@ std::string_view events_after(std::string_view events, int64_t after) {
 class EventExchange final : public Exchange {
  public:
   using OnEvents = std::function<void(std::string_view events)>;
-  using OnEnd = std::function<void(HttpResponse answer)>;  // receives a refusal, or 200
+  using OnEnd = std::function<void(HttpResponse answer)>;  // called at the end with a refusal, or
+                                                           // with status 200
 
   EventExchange(HttpRequest request, OnEvents on_events, OnEnd on_end)
       : Exchange(std::move(request)),
@@ -111,7 +112,7 @@ BackgroundResponses::BackgroundResponses(GenerationHost& host,
 
 void BackgroundResponses::start(const std::shared_ptr<Exchange>& exchange, PreparedCall call,
                                 const EarlyAborts::Call& arrived) {
-  if (exchange->gone()) {  // the client does not know the id
+  if (exchange->gone()) {  // the client has disconnected without learning the response's id
     return LoggedCall::end(std::move(call.logged), host_.threads);
   }
   const HttpRequest& request = exchange->request();
@@ -159,7 +160,7 @@ void BackgroundResponses::start(const std::shared_ptr<Exchange>& exchange, Prepa
     return exchange->respond(error_response(*error, request));
   }
   Generation::start(host_, std::move(taker), std::move(call), arrived);
-  if (*client == nullptr) return;  // the call was refused
+  if (*client == nullptr) return;  // the call was refused, and the client has been answered
   // Its events will arrive later, on this thread.
   const std::shared_ptr<Exchange> waiting = std::exchange(*client, nullptr);
   if (!is_stream) {

@@ -59,7 +59,7 @@ class BackgroundResponses {
   // The recorded events of a running response.
   struct Recording {
     bool is_live = false;    // `events` contains all events so far
-    bool has_begun = false;  // there have been events
+    bool has_begun = false;  // at least one event was recorded
     std::string events;
     std::vector<Reader> readers;
   };
@@ -81,7 +81,8 @@ class BackgroundResponses {
   GenerationHost& host_;
   const std::shared_ptr<ResponseStore> responses_;
   const std::function<void(const HttpRequest&)> forget_;
-  std::map<std::string, Recording> running_;  // keyed by holder and id
+  // Recordings of running responses, keyed by holder and id.
+  std::map<std::string, Recording> running_;
 };
 
 }  // namespace heddle::server

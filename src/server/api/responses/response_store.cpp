@@ -83,7 +83,8 @@ std::optional<ApiError> ResponseStore::put_running(const std::string& id, Stored
   const std::string key = key_of_response(id, response.holder);
   const MutexLock lock(mutex_);
   if (const auto entry = entries_.find(key); entry != entries_.end()) {
-    if (!is_over_age(entry->second)) return std::nullopt;  // ignored, as in put()
+    // A response with this id exists, so this one is ignored, as in put().
+    if (!is_over_age(entry->second)) return std::nullopt;
     drop(entry);
   }
   const auto found = by_holder_.find(response.holder);

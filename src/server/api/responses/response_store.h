@@ -139,11 +139,11 @@ class ResponseStore {
   const std::function<int64_t()> unix_time_;
   const double share_;
   mutable Mutex mutex_;
-  Entries entries_ HEDDLE_GUARDED_BY(mutex_);  // keyed by id and holder
+  Entries entries_ HEDDLE_GUARDED_BY(mutex_);  // stored responses, keyed by id and holder
   std::unordered_set<std::string> claimed_ HEDDLE_GUARDED_BY(mutex_);
   std::list<std::string> order_ HEDDLE_GUARDED_BY(mutex_);  // keys of the entries, the oldest first
   Fills total_ HEDDLE_GUARDED_BY(mutex_);
-  // Only holders that have responses.
+  // Use by each holder that has responses.
   std::map<std::string, Fills> by_holder_ HEDDLE_GUARDED_BY(mutex_);
 };
 

@@ -30,10 +30,10 @@ namespace heddle::server {
 class ResponseTools {
  public:
   struct Tool {
-    std::string name;   // name in the client's request
+    std::string name;   // name of the tool in the client's request
     std::string space;  // namespace; empty: none
     bool is_custom = false;
-    std::string param;  // path in the request, as "tools[1].tools[0]"
+    std::string param;  // path of the tool in the request, as "tools[1].tools[0]"
 
     [[nodiscard]] bool is_same(const Tool& other) const {
       return name == other.name && space == other.space && is_custom == other.is_custom;
@@ -58,7 +58,7 @@ class ResponseTools {
   std::optional<std::string> function_of(const nlohmann::ordered_json& chosen) const;
   [[nodiscard]] nlohmann::ordered_json allowed(const nlohmann::ordered_json& choice) const;
 
-  std::map<std::string, Tool, std::less<>> tools_;  // keyed by the function's name
+  std::map<std::string, Tool, std::less<>> tools_;  // tools, keyed by the function's name
   std::vector<std::string> order_;                  // function names in the order of the request
 };
 

@@ -189,7 +189,7 @@ std::optional<ApiError> claim_response_id(FieldReader& fields, CallContext& cont
                                           ResponsesAnswer& answer) {
   if (answer.keep_in == nullptr) return std::nullopt;
   const auto rid = fields.string(Body::kCall["rid"]);
-  if (rid && !is_request_id(*rid)) return std::nullopt;  // the chat refuses such an id
+  if (rid && !is_request_id(*rid)) return std::nullopt;  // the chat API refuses such an id later
   answer.claim = ResponseStore::claim(answer.keep_in, rid.value_or(context.id), answer.holder);
   if (answer.claim != nullptr) return std::nullopt;
   if (rid) {
@@ -219,7 +219,7 @@ std::optional<ApiError> chat_of_response(const CallContext& context, Json& objec
   refuse_unserved_response_fields(fields);
   if (fields.error()) return fields.error();
 
-  object.erase("input");  // `items` contains it
+  object.erase("input");  // moved to `items`
   chat = object;
   for (const char* name :
        {"instructions", "tools", "tool_choice", "text", "reasoning", "previous_response_id",

@@ -173,7 +173,7 @@ class ItemWriter {
 
   [[nodiscard]] std::vector<StoredResponse::Cut> take_cuts() { return std::exchange(cuts_, {}); }
 
-  // The open call.
+  // The call that is open.
   [[nodiscard]] const ShownCall& call() const { return call_; }
 
  private:
@@ -406,7 +406,7 @@ class ResponsesAdapter final : public DeltaAdapter {
     Json output = items_.take_output();
     for (Json& item : output) {
       if (item["type"] != "message") continue;
-      // Prompts do not contain them.
+      // Removed, because prompts do not contain log probabilities.
       for (Json& part : item["content"]) part["logprobs"] = Json::array();
     }
     StoredResponse response{.body = written_,
@@ -428,7 +428,7 @@ class ResponsesAdapter final : public DeltaAdapter {
   EventWriter events_{/*after=*/-1};
   ItemWriter items_;
   std::string arguments_;    // arguments of an open call of a custom tool
-  CustomInputReader input_;  // reads the input from these arguments
+  CustomInputReader input_;  // extracts the tool's input from these arguments
   size_t num_shown_ = 0;     // number of content_logprobs() shown so far
   std::string written_;      // the JSON of the whole response
 };

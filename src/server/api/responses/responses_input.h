@@ -40,7 +40,7 @@ void append_output_items(const nlohmann::ordered_json& output, nlohmann::ordered
 // The stored responses whose items a request may reference.
 struct KnownItems {
   const ResponseStore* store = nullptr;  // null: no responses are stored
-  std::string holder;                    // see StoredResponse::holder
+  std::string holder;                    // owner of the responses (StoredResponse::holder)
 };
 
 // Reads the field. Appends its items, each with a type and an id, to the list `items`, which

@@ -53,7 +53,8 @@ class EchoSource final : public BodySource {
 class EchoHandler final : public HttpHandler {
  public:
   struct Entry {
-    std::optional<std::string> method;  // none: not even the head has arrived
+    // Method of the request; none: not even its head has arrived.
+    std::optional<std::string> method;
     Answered answered;
   };
 
