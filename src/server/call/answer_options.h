@@ -15,7 +15,7 @@ namespace heddle::server {
 // these two names.
 enum class ReasoningField : uint8_t { kReasoningContent, kReasoning, kBoth };
 
-// What happens to a request whose output limit does not fit into the context with its prompt.
+// The treatment of a request whose output limit does not fit into the context with its prompt.
 enum class MaxTokensOverflow : uint8_t {
   kByApi,  // as in the API's own server: Ollama's clamps, all others refuse
   kError,

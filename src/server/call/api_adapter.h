@@ -104,7 +104,7 @@ using PrepareResult = std::variant<PreparedCall, ApiError, JsonAnswer>;
 
 using AnswerResult = std::variant<JsonAnswer, ApiError>;
 
-// What the reader of a call's body needs besides the body.
+// The data that the reader of a call needs besides its body.
 struct CallContext {
   const ModelInfo& model;
   // The engine that will run the call; null: any number of answers is accepted.

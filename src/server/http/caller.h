@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who sent a request: its API key, the tenant that the policy `fair` charges (docs/scheduling.md),
-// and its request id.
+// The sender of a request: its API key, the tenant that the policy `fair` charges
+// (docs/scheduling.md), and its request id.
 //
 // Threading: values and free functions without state.
 #pragma once
@@ -45,9 +45,9 @@ struct FairKey {
 // texts differ.
 [[nodiscard]] bool equal_in_constant_time(std::string_view sent, std::string_view secret);
 
-// Makes an id for a request that has none: `prefix` and 32 hexadecimal digits. Whoever knows an id
-// may abort its request, so no client may be able to guess another's: the digits are 128 fresh bits
-// of the system's random source. Cost: one system call.
+// Makes an id for a request that has none: `prefix` and 32 hexadecimal digits. Anyone who knows an
+// id may abort its request, so no client may be able to guess another's: the digits are 128 fresh
+// bits of the system's random source. Cost: one system call.
 [[nodiscard]] std::string new_request_id(std::string_view prefix);
 
 // Whether the text matches [A-Za-z0-9._:-]{1,128}.

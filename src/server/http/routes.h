@@ -87,8 +87,8 @@ enum class Access : uint8_t {
   kAdmin,  // the route requires the admin key, or any key if there is no admin key
 };
 
-// What a route accesses. On a server without keys, foreign web pages may only call routes with
-// kAnswer (PageGuard).
+// The kind of data that a route accesses. On a server without keys, foreign web pages may only call
+// routes with kAnswer (PageGuard).
 enum class Concern : uint8_t {
   kAnswer,  // only its own answer: generation, health, properties of the model
   kStored,  // reads or changes stored data, or shows the server's configuration

@@ -177,7 +177,7 @@ bool is_passed_over(std::string_view type) {
          type == "fallback";
 }
 
-// Who wrote a block, and whether an answer has followed it.
+// The author of a block, and whether an answer has followed it.
 struct BlockWriter {
   bool is_assistant = false;
   // No answer follows, so content that the model cannot process is an error.

@@ -63,8 +63,8 @@ class GenerateAdapter final : public ApiAdapter {
   }
 
  private:
-  // What a choice has streamed so far, as JSON text without brackets and quotes, to which each
-  // event appends. The events show all of it, or only the new part. The log probabilities of a
+  // The text that a choice has streamed so far, as JSON text without brackets and quotes, to which
+  // each event appends. The events show all of it, or only the new part. The log probabilities of a
   // prompt, which may be many megabytes, are added while the first event is written.
   struct Streamed {
     bool began = false;  // an event has been streamed

@@ -30,7 +30,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Who wrote a content, which determines how parts that are no text are read.
+// The author of a content, which determines how parts that are no text are read.
 enum class Writer : uint8_t {
   kAsking,   // the client, in its new message: media are refused, because the model cannot process
              // them
