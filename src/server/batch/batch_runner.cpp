@@ -652,8 +652,8 @@ void BatchRunner::start(const BatchPointer& batch) {
         return outputs->recover(read->lines, read->recovered);
       },
       [this, batch, read](const Status& status) {
-        if (!status.ok()) {  // the batch must not end without its known answers, so this is tried
-                             // again
+        if (!status.ok()) {
+          // The earlier answers are unknown, and the batch must not end without them.
           log_warning(fmt::format("The files of {} cannot be read, which is tried again: {}",
                                   batch->id, status.message()));
           batch->outputs = nullptr;

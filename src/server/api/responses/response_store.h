@@ -89,7 +89,8 @@ class ResponseStore {
   // Deletes a response, even a running one. Returns false if find() finds none.
   bool erase(const std::string& id, const std::string& holder) HEDDLE_EXCLUDES(mutex_);
 
-  // Null if there is no such response, if it ended more than an hour ago, or for other holders.
+  // Finds a stored response. Null if there is none, if it ended more than an hour ago, or for other
+  // holders.
   [[nodiscard]] std::shared_ptr<const StoredResponse> find(const std::string& id,
                                                            const std::string& holder) const
       HEDDLE_EXCLUDES(mutex_);
