@@ -82,13 +82,14 @@ void Admission::choose_short_prompts(const PrefillBudget& budget) {
   short_tokens_ = 0;
   const bool cuts_prompts = options_.limits.chunk_tokens > 0;
   if (!options_.short_prompts_pass || !cuts_prompts || paused_ || !open()) return;
-  // Chunks of the others end on the grid: less than a step of it would cost them a whole one. And
-  // with less input than the chunk takes, nothing would be left of it for short prompts.
+  // Chunks of the other prompts end on the grid, so reserving less than a grid step would cost them
+  // a whole one. And if the pass's input is not larger than the chunk, nothing is left for short
+  // prompts.
   int64_t most = budget.remaining_chunk() / kShortPart;
   most -= most % std::lcm(options_.limits.chunk_grid, int64_t{options_.limits.page_size});
   if (budget.remaining_input() <= budget.remaining_chunk()) return;
-  // The room that would be left if all prompts up to this one were admitted and the cache had
-  // nothing of them.
+  // The memory left if all prompts up to this one were admitted and none of their tokens were
+  // cached.
   double memory = budget.remaining_total();
   int64_t batch_slots = parts_.running.num_free_slots();
   int64_t states = options_.needs_state ? parts_.cache.available_states() : batch_slots;
@@ -111,7 +112,7 @@ void Admission::choose_short_prompts(const PrefillBudget& budget) {
   }
 }
 
-// Whether the sequence was chosen. Its reservation ends then.
+// Whether the sequence was chosen as a short prompt. Ends the reservation of its tokens.
 bool Admission::take_short(const Sequence& sequence) {
   const auto found = std::ranges::find(short_, &sequence, &ShortPrompt::sequence);
   if (found == short_.end()) return false;
@@ -120,7 +121,7 @@ bool Admission::take_short(const Sequence& sequence) {
   return true;
 }
 
-// Limit for one prompt in this step, by time and by the tokens that are kept for short prompts.
+// Most tokens of one prompt in this step, by time and by the tokens reserved for short prompts.
 int64_t Admission::most_tokens(const PrefillBudget& budget, int64_t context_tokens) const {
   const int64_t in_time = parts_.pace.max_prefill_tokens(budget, context_tokens);
   return std::min(in_time - std::min(short_tokens_, in_time / kShortPart),
@@ -152,9 +153,9 @@ std::optional<Admission::Blocked> Admission::admit_waiting(PrefillBudget& budget
   if (!open() || budget.remaining_chunk() <= 0) return std::nullopt;
   WaitingQueue& queue = parts_.waiting;
   const std::span<const QueueEntry> entries = queue.entries();
-  // The entries stay valid when sequences leave the queue; deferred ones follow the last.
+  // The entries stay valid when sequences leave the queue. Deferred ones follow the last entry.
   size_t index = 0;
-  bool only_short = false;  // the rest of the step is kept for chosen ones
+  bool only_short = false;  // the remaining tokens of the step are reserved for short prompts
   for (size_t considered = 0; considered < entries.size(); ++considered) {
     WaitingSequence& waiting = queue[index];
     if (!take_short(*waiting.sequence) && only_short) {
@@ -183,7 +184,7 @@ std::optional<Admission::Blocked> Admission::admit_waiting(PrefillBudget& budget
       continue;
     }
     if (verdict == PrefillVerdict::kBudget && lacks_scored_rows(*waiting.sequence, match, budget)) {
-      waiting.short_of_room = false;  // the others need no scored rows
+      waiting.short_of_room = false;  // the other prompts need no rows for scoring
       ++index;
       continue;
     }
@@ -199,7 +200,7 @@ std::optional<Admission::Blocked> Admission::admit_waiting(PrefillBudget& budget
   return std::nullopt;
 }
 
-// Whether it would have more of its prompt computed if the step could score more tokens.
+// Whether more of the prompt would be computed if the step had more rows for scoring.
 bool Admission::lacks_scored_rows(const Sequence& sequence, const cache::PrefixMatch& match,
                                   const PrefillBudget& budget) const {
   if (!sequence.wants_scores()) return false;
@@ -219,7 +220,8 @@ PrefillVerdict Admission::admit(const WaitingSequence& waiting, const cache::Pre
       tokens_with_scores(sequence, asked.context_tokens, budget.remaining_scored_rows());
   const PrefillGrant grant = budget.check(asked);
   if (grant.verdict != PrefillVerdict::kAdmit) return grant.verdict;
-  // A page for every running sequence stays, so that an admission is not undone by the next step.
+  // Leaves a free page for every running sequence, so that the next step does not retract what was
+  // just admitted.
   const int64_t headroom = parts_.running.size();
   const int64_t available = parts_.cache.available_pages();
   const int64_t own = parts_.cache.pages_to_own(sequence, match);
@@ -236,7 +238,7 @@ PrefillVerdict Admission::admit(const WaitingSequence& waiting, const cache::Pre
   return PrefillVerdict::kAdmit;
 }
 
-// Makes it run, or returns null.
+// Starts the sequence in a batch slot; null if there is no room.
 RunningSequence* Admission::start(const WaitingSequence& waiting, const cache::PrefixMatch& match,
                                   int64_t headroom, double now_seconds) {
   Sequence& sequence = *waiting.sequence;
@@ -265,7 +267,7 @@ void Admission::admit_first(BatchPlan& plan, double now_seconds) {
   if (parts_.waiting.empty()) return;
   paused_ = false;
   parts_.waiting.order(parts_.running, parts_.pace.rates(), now_seconds);
-  if (parts_.waiting.entries().empty()) return;  // all are held
+  if (parts_.waiting.entries().empty()) return;  // all waiting sequences are deferred arrivals
   WaitingSequence first = parts_.waiting[0];
   cache::PrefixMatch match = match_of(first);
   RunningSequence* running = start(first, match, 0, now_seconds);

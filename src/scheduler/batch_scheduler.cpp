@@ -179,9 +179,11 @@ void BatchScheduler::find_streams() {
   }
 }
 
-// Returns how many rows decode in the step. Adds those of drafts to the work of all streams.
+// Returns how many rows decode in the step. Adds the rows of drafts to `work`, which has the
+// streams' next tokens already.
 int64_t BatchScheduler::plan_streams(BatchPlan& plan, StepWork& work) {
-  // Room for all of them first: a sequence that is retracted must not be in the step already.
+  // All streams get room before any is planned: a sequence that is retracted must not be in the
+  // plan.
   find_streams();
   const int64_t retractions = num_retractions_;
   size_t num_ready = 0;
@@ -216,14 +218,15 @@ int64_t BatchScheduler::plan_streams(BatchPlan& plan, StepWork& work) {
 // Reserves pages for `num_drafts` drafts if possible. Returns false if the drafts would outgrow the
 // first table of rotary frequencies: the token after them must not be drawn with that table.
 bool BatchScheduler::has_room_for(RunningSequence& running, int64_t num_drafts) {
-  if (num_drafts == 0) return true;  // there is room for the next token already
+  if (num_drafts == 0) return true;  // the next token already has its page
   const int64_t length = running.num_planned + 1 + num_drafts;
   if (running.sequence->outgrows(length, options_.limits.short_rope_tokens)) return false;
   return running_.grow_windows(running, num_drafts) && running_.grow(running, num_drafts);
 }
 
-// Returns `num_wanted` if so many drafts fit after `num_drafts` others, otherwise 0: the network's
-// slots come after the step's tokens, within the sequence's length limit.
+// Returns `num_wanted` if the draft network has room for that many drafts after `num_drafts`
+// planned ones, otherwise 0: its slots come after the step's tokens, within the sequence's length
+// limit.
 int64_t BatchScheduler::wanted_with_room(RunningSequence& running, int64_t num_drafts,
                                          int64_t num_wanted) {
   if (num_wanted == 0) return 0;
@@ -237,9 +240,7 @@ bool BatchScheduler::awaits_draws() { return drafts_.waits_for(running_.sequence
 void BatchScheduler::plan_prompts(int64_t num_decode_rows, const StepWork& streams,
                                   BatchPlan& plan) {
   const double now = clock_->now_seconds();
-  if (!options_.scheduling.mixed_batches)
-    find_streams();  // they decode in later steps, next to
-                     // this prefill
+  if (!options_.scheduling.mixed_batches) find_streams();  // they decode in later steps
   running_.want_behind_prompts(drafts_.wanted_behind_prompts(decoding_),
                                drafts_.follows_prompts(decoding_));
   PrefillBudget budget = admission_.budget(num_decode_rows);
@@ -253,7 +254,7 @@ void BatchScheduler::plan_prompts(int64_t num_decode_rows, const StepWork& strea
   waiting_.expect_no_room();
   const auto blocked = admission_.admit_waiting(budget, plan, now);
   if (!blocked) return;
-  // The victims' memory is free in the next pass, and the urgent sequence is first in it.
+  // The victims' memory is free in the next pass, and the urgent sequence comes first in that pass.
   const PreemptionNeed need = admission_.need_of(*blocked, budget);
   for (RunningSequence* victim :
        preemption_.victims_for(need, running_, admission_.new_token_ratio(), now)) {
@@ -261,7 +262,7 @@ void BatchScheduler::plan_prompts(int64_t num_decode_rows, const StepWork& strea
   }
 }
 
-// False: the sequence sits this step out, or was retracted itself.
+// If false, the sequence skips this step or was itself retracted.
 bool BatchScheduler::make_room_for_next_token(RunningSequence& running) {
   if (!running_.grow_windows(running)) return false;
   while (!running_.grow(running)) {
@@ -271,13 +272,13 @@ bool BatchScheduler::make_room_for_next_token(RunningSequence& running) {
   return true;
 }
 
-// Returns one sequence to the queue. True if its memory is free now, not only after the step in
-// flight.
+// Returns one sequence to the queue. True if its memory is free already, false if it is freed only
+// after the step in flight.
 bool BatchScheduler::retract_one() {
   if (running_.any_leaving()) return false;  // a leaving sequence already frees memory
   RunningSequence* const victim = preemption_.choose_retraction(running_);
   if (victim == nullptr) {
-    // The prefix that the last one running shares with the cache takes the pages it needs.
+    // The last running sequence shares a cached prefix that occupies pages it needs.
     HEDDLE_CHECK_EQ(running_.size(), 1);
     RunningSequence& last = *running_.sequences().front();
     HEDDLE_CHECK(!last.cached.publishes_only_at_end);  // check_fits() guarantees room for it alone
@@ -298,7 +299,8 @@ void BatchScheduler::complete(const BatchPlan& plan, const StepOutput& output) {
   request::SpanReader<const SampledToken> spans(output.tokens);
   request::SpanReader<const request::MadeDraft> made(output.drafts);
   int32_t tenant = 0;
-  int64_t drawn_of_tenant = 0;  // by neighbours of one tenant, not charged yet
+  int64_t drawn_of_tenant = 0;  // tokens drawn by consecutive sequences of `tenant`, not charged
+                                // yet
   const auto charge = [&] {
     if (drawn_of_tenant > 0) fair_.charge_output(tenant, std::exchange(drawn_of_tenant, 0));
   };
@@ -415,7 +417,7 @@ void BatchScheduler::release(Sequence& sequence, Ending ending) {
     case SequenceStatus::kEnding:
       break;
     case SequenceStatus::kFinished:
-      // The caller may destroy a displaced sequence before it asks for the displaced ones.
+      // The caller may destroy a displaced sequence before it calls take_dropped().
       waiting_.forget_displaced(sequence);
       break;
   }

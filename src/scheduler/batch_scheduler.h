@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// BatchScheduler: continuous batching over the prefix cache. It owns the parts below and moves
-// sequences between them; each part decides one thing.
+// BatchScheduler: continuous batching over the prefix cache. It owns the parts listed below and
+// moves sequences between them; each part makes one kind of decision.
 //
 //   WaitingQueue     which sequences wait, and in what order (waiting_queue.h)
 //   RunningSet       which sequences run, and what steps compute for them (running_set.h)
@@ -12,27 +12,26 @@
 //   TimeLimits       which sequences ran out of time (deadlines.h)
 //
 // A step, in this order:
-//   1. Every decoding sequence gets a page for its next token if it needs one. When none can be
-//      had, sequences are retracted until there is one; the last one running is never sent away
-//      for another. A sequence that outgrows its table of rotary frequencies also returns to the
-//      queue.
-//   2. Decoding sequences: one token each, all of them, and the drafts for which there are pages,
-//      from a drafter or forced by the form of an answer. Drafts take at most
-//      StepLimits::max_draft_rows, and half of the rows that the streams leave of a step; for them
-//      nothing is retracted.
-//   3. Running sequences in prefill, in the order of their admission, share what is left of the
-//      step's tokens and, with target_itl_ms, of its time. A quarter of the tokens is kept for
-//      short prompts that wait (Admission::choose_short_prompts()).
-//   4. Waiting sequences in the policy's order, as long as the budget and the pools have room. The
-//      first that does not fit ends the pass, after an attempt at preemption; only short prompts
-//      pass one that found the step's tokens used up.
+//   1. Every decoding sequence gets a page for its next token if it needs one. If no page is free,
+//      sequences are retracted until one is; the last running sequence is never retracted for
+//      another. A sequence that outgrows its table of rotary frequencies also returns to the queue.
+//   2. All decoding sequences compute one token each, and the drafts for which there are pages.
+//      Drafts come from a drafter or are forced by the answer's grammar. They get at most
+//      StepLimits::max_draft_rows rows, and half of the rows that the streams leave free; no
+//      sequence is retracted for them.
+//   3. Running sequences in prefill, in the order of their admission, share the remaining tokens of
+//      the step and, with target_itl_ms, its remaining time. A quarter of the tokens is reserved
+//      for short prompts that wait (Admission::choose_short_prompts()).
+//   4. Waiting sequences start in the policy's order while the budget and the pools have room. The
+//      first that does not fit ends the pass, after an attempt at preemption. If only the step's
+//      tokens are used up, short prompts may still overtake it.
 // Without mixed batches a step does either 1 and 2, or 3 and 4 (DecodeInterleave).
 //
-// A sequence gives back what it has when no step in flight uses it: one that is retracted,
-// preempted or released while steps run is only marked, takes no part in later plans, and leaves
-// when the last of them is complete.
+// The memory of a sequence is released when no step in flight uses it. A sequence that is
+// retracted, preempted or released while steps run is only marked: later plans ignore it, and it is
+// removed when the last of these steps is complete.
 //
-// Invariants beyond Scheduler's: see check_invariants().
+// Invariants: those of Scheduler, and those in the check_invariants() of each part.
 // Cost: O(running + waiting) a step, plus matching for policies that read matches; allocates
 //       nothing once its vectors have grown.
 #pragma once
@@ -65,22 +64,26 @@ namespace heddle::scheduler {
 struct BatchSchedulerOptions {
   cache::PrefixCacheOptions cache;
   SchedulingOptions scheduling;
-  int32_t max_running = 64;  // sequences in one step
+  int32_t max_running = 64;  // most sequences in one step
   request::StepLimits limits{.max_tokens = 512};
-  int64_t chunked_prefill_tokens = 512;  // prefill tokens of one step
-  int32_t max_queued = 1024;             // WaitingQueueOptions::max_queued
-  bool shares_in_flight = true;          // followers wait for their leader
-  uint64_t random_seed = 0;              // for the policy `random`
-  int64_t max_drafts = 0;                // per sequence and step; made by a drafter
-  bool adapts_drafts = true;             // only as many as pay (speculative/draft_cost.h)
+  int64_t chunked_prefill_tokens = 512;  // most prompt tokens in one step
+  int32_t max_queued = 1024;             // most waiting requests that never ran;
+                                         // WaitingQueueOptions::max_queued
+  bool shares_in_flight = true;          // a sequence waits for a running one that computes the
+                                         // same prefix
+  uint64_t random_seed = 0;              // seed of the policy `random`
+  int64_t max_drafts = 0;                // most drafts of a drafter per sequence and step; 0: no
+                                         // drafter
+  bool adapts_drafts = true;             // verify only as many drafts as save time
+                                         // (speculative/draft_cost.h)
 };
 
 class BatchScheduler final : public Scheduler {
  public:
-  // Limits that contradict each other are lowered: max_running to the state slots and to
+  // Limits that contradict each other are lowered: max_running to the number of state slots and to
   // limits.max_tokens, so that every running sequence can advance in every step. `clock` outlives
-  // the scheduler. Without `drafter` there are no drafts. Error: kInvalidArgument for options that
-  // do not go together.
+  // the scheduler. Without `drafter` the scheduler proposes no drafts. Error: kInvalidArgument for
+  // options that exclude each other.
   static Result<std::unique_ptr<BatchScheduler>> create(
       const BatchSchedulerOptions& options, const Clock& clock,
       std::unique_ptr<speculative::Drafter> drafter = nullptr);
@@ -153,7 +156,8 @@ class BatchScheduler final : public Scheduler {
   int64_t preempted_tokens_ = 0;
   speculative::DraftOdds draft_odds_;
   StreamDrafts drafts_;
-  std::vector<RunningSequence*> decoding_;  // in this step or, without mixed batches, in later ones
+  std::vector<RunningSequence*> decoding_;  // streams of this step; without mixed batches, of the
+                                            // next decode step
 };
 
 }  // namespace heddle::scheduler

@@ -56,7 +56,9 @@ void FairShare::forget_one_idle() {
     if (tenant.num_waiting + tenant.num_running > 0) continue;
     if (least < 0 || tenant.counter < tenants_[static_cast<size_t>(least)].counter) least = number;
   }
-  if (least < 0) return;  // all have requests: those bound the number of tenants
+  if (least < 0)
+    return;  // every tenant has requests; the number of requests bounds the number of
+             // tenants
   numbers_.erase(at(least).name);
   at(least) = Tenant{};
   free_.push_back(least);
@@ -75,12 +77,13 @@ Status FairShare::check_queue(std::string_view name, int64_t num_arriving, int64
   const auto found = numbers_.find(std::string(name));
   const Tenant unknown{};
   const Tenant& owner = found == numbers_.end() ? unknown : at(found->second);
-  int64_t slots = num_open_slots;  // for this tenant
+  int64_t slots = num_open_slots;  // open slots that are left for this tenant
   for (const Tenant& other : tenants_) {
     if (&other == &owner) continue;
     slots -= std::min(other.num_waiting, num_startable(other.num_running, other.terms));
   }
-  slots -= owner.num_waiting - owner.num_queued;  // waiting requests of the tenant that ran before
+  slots -= owner.num_waiting - owner.num_queued;  // minus the tenant's waiting requests that ran
+                                                  // before
   slots = std::clamp<int64_t>(slots, 0, num_startable(owner.num_running, terms));
   if (owner.num_queued + num_arriving <= most + slots) return {};
   const std::string together =

@@ -3,22 +3,22 @@
 // Virtual token counters, after Sheng et al., "Fairness in Serving Large Language Models",
 // arXiv:2401.00588.
 //
-// A tenant's counter grows by what it is given, over its weight: prompt tokens at admission, output
-// tokens as they are drawn. The waiting tenant with the smallest counter is next. A tenant that had
-// nothing waiting comes back with at least the smallest counter of those that wait (or, if none
-// waits, that of the last that did): idle time earns no credit. Tokens that are computed again
-// after a retraction or preemption are not charged.
+// A tenant's counter grows by the cost of its tokens, divided by its weight: prompt tokens at
+// admission, output tokens as they are drawn. The waiting tenant with the smallest counter is next.
+// When a tenant without waiting requests sends one, its counter is raised to the smallest counter
+// of the waiting tenants (or, if none waits, to that of the tenant that waited last): idle time
+// earns no credit. Tokens computed again after a retraction or preemption are not charged.
 //
-// Two tenants that always have requests waiting differ by at most about
-// 2 * max(cost_input * longest prompt, cost_output * tokens in the pool), for ever.
+// The counters of two tenants that always have requests waiting never differ by more than about 2 *
+// max(cost_input * longest prompt, cost_output * tokens in the pool).
 //
-// Tenants are numbers here. A number stays valid while the tenant has waiting or running requests.
-// When a new tenant comes and kMaxKnownTenants are known, the idle one with the smallest counter is
-// forgotten: if it comes back it is lifted anyway.
+// A tenant's number stays valid while the tenant has waiting or running requests. When a new tenant
+// arrives and kMaxKnownTenants are known, the idle one with the smallest counter is forgotten. That
+// loses nothing: its counter would be raised anyway when it returns.
 //
 // Threading: thread-confined.
-// Cost: tenant() one hash, order() O(n log n), all others O(1) except check_queue() with a limit
-// and arrive() of a tenant that had nothing waiting: O(tenants).
+// Cost: tenant() one hash; order() O(n log n); check_queue() with a limit, and arrive() of a tenant
+// that had nothing waiting, O(tenants); all others O(1).
 #pragma once
 
 #include <cstddef>
@@ -40,11 +40,11 @@ namespace heddle::scheduler {
 constexpr size_t kMaxKnownTenants = 1024;
 
 struct FairShareOptions {
-  double cost_input = 1;     // per uncached prompt token
-  double cost_output = 2;    // per output token
-  double cost_cached = 0.1;  // per cached prompt token
-  int32_t max_running = 0;   // per tenant; 0: no limit
-  int32_t max_queued = 0;    // per tenant; 0: no limit
+  double cost_input = 1;     // cost of a prompt token that is not cached
+  double cost_output = 2;    // cost of an output token
+  double cost_cached = 0.1;  // cost of a cached prompt token
+  int32_t max_running = 0;   // most running requests per tenant; 0: no limit
+  int32_t max_queued = 0;    // most waiting requests per tenant; 0: no limit
 
   [[nodiscard]] static FairShareOptions from(const SchedulingOptions& options);
 };
@@ -53,77 +53,82 @@ class FairShare {
  public:
   explicit FairShare(const FairShareOptions& options) : options_(options) {}
 
-  // The tenant's number; a new one for a new name. Ask again for every request, before arrive().
+  // The tenant's number; an unknown name gets a new one. Must be called for every request, before
+  // arrive().
   [[nodiscard]] int32_t tenant(std::string_view name);
 
-  // From now on the tenant has these terms.
+  // Replaces the tenant's weight and limits.
   void set_terms(int32_t tenant, const TenantTerms& terms) { at(tenant).terms = terms; }
 
   // Whether `num_arriving` more requests of the tenant may be queued while `num_open_slots` batch
-  // slots are open. A request that gets one of them does not wait and does not count; other
-  // tenants' requests that wait come first. For arriving requests only: returned ones are always
-  // taken back. Error: kResourceExhausted, "tenant_queue_full: ...", when more than max_queued that
-  // never ran would wait. `terms` are those that the tenant will have.
+  // slots are open. A request that gets an open slot does not wait and does not count; waiting
+  // requests of other tenants get slots first. Only for arriving requests: returned ones are always
+  // taken back. Error: kResourceExhausted, "tenant_queue_full: ...", when more than max_queued
+  // requests that never ran would wait. `terms` are the tenant's weight and limits after the
+  // arrival.
   [[nodiscard]] Status check_queue(std::string_view name, int64_t num_arriving,
                                    int64_t num_open_slots, const TenantTerms& terms = {}) const;
 
-  // How many requests of one tenant are taken when none runs or waits and there are
-  // `num_batch_slots`.
+  // How many requests of one tenant are accepted when none runs or waits and there are
+  // `num_batch_slots` batch slots.
   [[nodiscard]] int64_t max_at_once(int64_t num_batch_slots, const TenantTerms& terms = {}) const;
 
   // Whether one more of the tenant's requests may run.
   [[nodiscard]] bool may_run(int32_t tenant) const;
 
-  // The life of a request. arrive() once; then admit() and give_back() in turn; at the end leave().
+  // The life of a request: arrive() once; then admit() and give_back() alternate; one of the leave
+  // functions at the end.
   void arrive(int32_t tenant);
   void admit(int32_t tenant, int64_t uncached_tokens, int64_t cached_tokens, bool returned);
-  void give_back(int32_t tenant);  // retracted or preempted: waits again, pays nothing again
+  void give_back(int32_t tenant);  // the request was retracted or preempted: it waits again and is
+                                   // not charged again
   void leave_waiting(int32_t tenant, bool returned);
   void leave_running(int32_t tenant);
 
-  // Output tokens that were drawn.
+  // Charges the tenant for output tokens that were drawn.
   void charge_output(int32_t tenant, int64_t tokens);
 
   [[nodiscard]] double counter(int32_t tenant) const;
 
   [[nodiscard]] double admission_cost(int64_t uncached_tokens, int64_t cached_tokens) const;
 
-  // Carried by order() from one class to the next, and its scratch.
+  // State that order() carries from one class of entries to the next, and its scratch memory.
   struct OrderScratch {
     struct Turn {
       double counter = 0;
-      size_t next = 0;  // in `sorted`
-      size_t end = 0;
+      size_t next = 0;  // index in `sorted` of the tenant's next request
+      size_t end = 0;   // end of the tenant's requests in `sorted`
     };
 
-    std::vector<double> counters;  // by tenant, as they would be after the requests ordered so far
+    std::vector<double> counters;  // by tenant: its counter if the requests ordered so far were
+                                   // admitted
     std::vector<QueueEntry> sorted;
-    std::vector<Turn> turns;  // a heap: the next tenant on top
+    std::vector<Turn> turns;  // a heap; the tenant with the smallest counter is on top
   };
 
   void begin_order(OrderScratch& scratch) const;
 
-  // Sorts entries of one class: again and again the tenant with the smallest counter (ties: the
-  // smaller arrival of its next request) gives its next request (the smallest slack, then the
-  // smallest arrival), and what its admission costs counts for the rest of this order and for
-  // further calls until begin_order(). The tenants' own counters do not change.
+  // Sorts entries of one class. It repeatedly picks the tenant with the smallest counter (ties: the
+  // smaller arrival of its next request) and places that tenant's next request (the smallest slack,
+  // then the smallest arrival). The request's admission cost is added to a copy of the counter,
+  // which is used until the next begin_order(). The tenants' own counters do not change.
   void order(std::span<QueueEntry> entries, OrderScratch& scratch) const;
 
  private:
   struct Tenant {
     std::string name;
     double counter = 0;
-    int64_t num_waiting = 0;  // returned ones included
-    int64_t num_queued = 0;   // waiting and never ran
+    int64_t num_waiting = 0;  // waiting requests, retracted and preempted ones included
+    int64_t num_queued = 0;   // waiting requests that never ran
     int64_t num_running = 0;
     TenantTerms terms = {};
-    bool known = false;  // false: the number is free
+    bool known = false;  // false: the number is free for another tenant
   };
 
   [[nodiscard]] Tenant& at(int32_t tenant);
   [[nodiscard]] const Tenant& at(int32_t tenant) const;
   void forget_one_idle();
-  // How many more requests may run of a tenant that has `num_running`.
+  // How many more requests of a tenant may run if `num_running` run now.
   [[nodiscard]] int64_t num_startable(int64_t num_running, const TenantTerms& terms) const;
 
   [[nodiscard]] int32_t max_queued(const TenantTerms& terms) const {

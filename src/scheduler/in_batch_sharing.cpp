@@ -37,7 +37,7 @@ void InBatchSharing::add_running(const Sequence& sequence) {
   remembered_.insert(position, &sequence);
 }
 
-// The leader with the longest share worth leading for; of equal ones the earliest arrival.
+// The leader that shares the longest prefix with the sequence; of equal ones the earliest arrival.
 InBatchSharing::Share InBatchSharing::find(const Sequence& sequence) const {
   const auto position = std::lower_bound(remembered_.begin(), remembered_.end(), &sequence, before);
   Share share{.position = static_cast<size_t>(position - remembered_.begin())};
@@ -50,7 +50,8 @@ InBatchSharing::Share InBatchSharing::find(const Sequence& sequence) const {
     share.tokens = tokens;
     return true;
   };
-  // On each side the share shrinks with the distance: the first that shares less ends it.
+  // On each side the shared prefix shrinks with the distance, so the search ends at the first
+  // prompt that shares too little.
   auto right = position;
   while (right != remembered_.end() && consider(*right)) ++right;
   auto left = position;

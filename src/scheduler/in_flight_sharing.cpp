@@ -26,7 +26,8 @@ void InFlightSharing::mark(std::span<QueueEntry> entries, const RunningSet& runn
   }
 }
 
-// The position at which the follower parts from its leader, as far as it can use it.
+// The last token at which a snapshot of the leader is of use to the follower: where the two part,
+// or earlier, on the grid.
 int64_t InFlightSharing::fork_of(const QueueEntry& follower) const {
   const int64_t shared = std::min(follower.shared_tokens, follower.sequence->max_cached_tokens());
   return shared - shared % cache_.options().grid;
@@ -58,8 +59,8 @@ bool InFlightSharing::defers(WaitingSequence& waiting, const QueueEntry& entry,
   const double stood_still = moved ? 0 : now_seconds - waiting.leader_moved_at;
   if (!followers_.waits_for_leader(entry, stood_still)) return false;
 
-  // Waiting is only worth it for many more tokens than are cached already, unless the step in
-  // flight computes them.
+  // Waiting is worth it only for many more tokens than are cached already, unless the step in
+  // flight computes the whole shared prefix.
   const int64_t fork = fork_of(entry);
   const int64_t enough =
       match.usable_tokens + (leader.num_planned < fork ? kMinSharedTokens : cache_.options().grid);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// InFlightSharing: a waiting sequence whose prefix a running one is computing right now waits for
-// it and then finds the prefix in the cache. The running one, its leader, is asked to leave a
-// snapshot where the two part. However slow the machine is, the leader is ahead: its follower gives
-// up only when no tokens of the leader were planned for half a second.
+// InFlightSharing: a waiting sequence whose prefix a running sequence is computing right now waits
+// for that one (its leader) and then finds the prefix in the cache. The leader is asked for a
+// snapshot at the token where the two prompts part. Because the leader is always ahead, however
+// slow the machine is, the follower stops waiting only when the leader got no tokens planned for
+// 0.5 s.
 //
-// A pass: mark() after the queue was ordered; ask_for_forks() for a sequence that starts in the
-// pass; defers() for every waiting sequence that could be admitted.
+// A pass calls mark() after the queue was ordered, ask_for_forks() for each sequence that starts in
+// the pass, and defers() for every waiting sequence that could be admitted.
 //
 // Threading: confined to the engine thread.
 // Cost: mark() O(n log n) comparisons of prompts (in_batch_sharing.h), of at most
@@ -29,29 +30,30 @@ inline constexpr int64_t kMinSharedTokens = 256;
 
 class InFlightSharing {
  public:
-  // Disabled, mark() does nothing. `cache` outlives the object.
+  // With enabled = false mark() does nothing. `cache` outlives the object.
   InFlightSharing(bool enabled, const cache::PrefixCache& cache);
 
   // Finds the entries that begin like a running prompt or like an earlier entry, and asks the
-  // running ones for snapshots where the two part.
+  // running sequences for snapshots at the tokens where the prompts part.
   void mark(std::span<QueueEntry> entries, const RunningSet& running);
 
-  // Asks `leader` for a snapshot where each of the entries that follow it parts from it.
+  // Asks `leader` for a snapshot at each token where one of its followers in `entries` parts from
+  // it.
   void ask_for_forks(RunningSequence& leader, std::span<const QueueEntry> entries) const;
 
-  // Whether the sequence, which finds `match` in the cache, is to wait for its leader. Notes when
-  // the wait began and how far the leader is.
+  // Whether the sequence, which finds `match` in the cache, should wait for its leader. Records
+  // when the wait began and how many tokens of the leader are planned.
   [[nodiscard]] bool defers(WaitingSequence& waiting, const QueueEntry& entry,
                             const cache::PrefixMatch& match, const RunningSet& running,
                             double now_seconds);
 
-  // False: defers() is false for the sequence in this pass.
+  // A quick check: if it returns false, defers() is false for the sequence in this pass.
   [[nodiscard]] bool may_defer(const QueueEntry& entry, const cache::PrefixMatch& match) const {
     return entry.leader != kNoLeader &&
            fork_of(entry) >= match.usable_tokens + cache_.options().grid;
   }
 
-  // Sequences that waited for a leader, since the start.
+  // Number of sequences that waited for a leader since the start of the engine.
   [[nodiscard]] int64_t num_deferred() const { return num_deferred_; }
 
  private:

@@ -9,7 +9,7 @@ namespace heddle::scheduler {
 
 namespace {
 
-constexpr double kKeptShare = 0.9;  // weight of the old rate when a measurement is added
+constexpr double kKeptShare = 0.9;  // weight of the old rate when a new measurement is added
 
 void blend(double& rate, double sample) {
   rate = rate == 0 ? sample : kKeptShare * rate + (1 - kKeptShare) * sample;
@@ -41,7 +41,7 @@ void StepPace::limit_prefills(const StepWork& streams) {
   step_times_.fit();
   prefill_seconds_ = options_.target_itl_ms * 1e-3 - step_times_.seconds(streams);
   if (options_.mixed_batches) return;
-  // Some prefill steps precede the streams' step.
+  // Up to `steps` prefill steps come before the streams' step and share the time.
   const int32_t steps = std::max(options_.prefills_per_decode, 1);
   prefill_seconds_ = prefill_seconds_ / steps - step_times_.seconds({});
 }
@@ -77,11 +77,12 @@ void StepPace::step_completed(double now_seconds, const StepYield& yield) {
   HEDDLE_CHECK(!in_flight_.empty());
   const Step step = in_flight_.front();
   in_flight_.erase(in_flight_.begin());
-  // The step ran since it was planned or since the previous step ended.
+  // The step ran from its planning or from the end of the previous step, whichever was later.
   const double seconds = now_seconds - std::max(step.planned_seconds, last_step_seconds_);
-  // A stream waits from one step to the next, so that planning counts unless it overlapped.
+  // Streams wait from step to step, so the measured time includes planning unless it overlapped a
+  // step.
   if (!step.prefills) {
-    // If a runner makes drafts asynchronously, they delay the next step.
+    // The runner may still have been making drafts of the previous step, which delays this one.
     const bool is_behind_drafts = step.num_drafts == 0 && last_num_made_ > 0;
     draft_cost_.add({.num_streams = step.num_sequences,
                      .num_rows = step.work.new_tokens,
@@ -96,7 +97,7 @@ void StepPace::step_completed(double now_seconds, const StepYield& yield) {
   if (seconds <= 0 || step.work.new_tokens == 0 || yield.warms_up) return;
   step_times_.add(step.work, step.prefills, seconds);
   const auto tokens = static_cast<double>(step.work.new_tokens);
-  if (step.work.new_tokens - step.num_drafts > 2 * step.num_sequences) {  // mostly prefill
+  if (step.work.new_tokens - step.num_drafts > 2 * step.num_sequences) {  // mostly prompt tokens
     blend(rates_.prefill_tokens_per_second, tokens / seconds);
   } else {
     blend(rates_.decode_tokens_per_second, 1 / seconds);

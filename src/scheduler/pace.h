@@ -5,8 +5,8 @@
 // StepPace measures how long steps take and, with a target for the inter-token latency, limits the
 // prompt tokens of a step so that streams get their next token in time.
 //
-// Threading: thread-confined. Cost: O(1) a call, except StepPace::limit_prefills() with a target:
-// StepTimeModel::fit().
+// Threading: thread-confined. Cost: O(1) a call; with a target, StepPace::limit_prefills() also
+// costs one StepTimeModel::fit().
 #pragma once
 
 #include <cstdint>
@@ -22,16 +22,16 @@ namespace heddle::scheduler {
 
 enum class StepKind { kIdle, kPrefill, kDecode };
 
-// Prefill first lets one long prompt, or many short ones, stop every running stream; so after at
-// most `prefills_per_decode` prefill steps in a row comes a decode step. 0: prefill first, always.
-//
-// A running stream thus gets a token at least every prefills_per_decode prefill steps and one
-// decode step, however many prompts wait.
+// If prefill always came first, one long prompt or many short ones would stop every running stream.
+// So after at most `prefills_per_decode` prefill steps in a row comes a decode step; 0: prefill
+// always comes first. A running stream thus gets a token at least once in prefills_per_decode + 1
+// steps, however many prompts wait.
 class DecodeInterleave {
  public:
-  explicit DecodeInterleave(int32_t prefills_per_decode);  // at least 0 (checked)
+  explicit DecodeInterleave(int32_t prefills_per_decode);  // prefills_per_decode is at least 0
+                                                           // (checked)
 
-  // The kind of the next step, given what could run. Changes nothing.
+  // The kind of the next step, given which kinds have work. Changes nothing.
   [[nodiscard]] StepKind next(bool can_prefill, bool can_decode) const;
 
   // Records that a step of `kind` was planned.
@@ -39,32 +39,34 @@ class DecodeInterleave {
 
  private:
   int32_t prefills_per_decode_;
-  int32_t consecutive_prefills_ = 0;  // since the last step in which running streams advanced
+  int32_t consecutive_prefills_ = 0;  // prefill steps since the last decode step
 };
 
-// Minimum prompt tokens per step, if there are any, even on slow devices: a latency target for
-// streams must not stop prompts.
+// Least prompt tokens of a step with prompts, however slow the device: a latency target for streams
+// must not stop prompts.
 inline constexpr int64_t kLeastChunkTokens = 64;
 
 struct StepPaceOptions {
-  double target_itl_ms = 0;  // 0: no target
-  bool mixed_batches = true;
-  int32_t prefills_per_decode = 1;
-  bool makes_drafts = false;  // steps make the drafts of those that come after them
+  double target_itl_ms = 0;  // inter-token latency that streams should have, in milliseconds; 0: no
+                             // target
+  bool mixed_batches = true;        // one step may contain both prompts and streams
+  int32_t prefills_per_decode = 1;  // without mixed_batches: most prefill steps in a row while
+                                    // streams wait
+  bool makes_drafts = false;        // the runner's steps make the drafts of later steps
 };
 
-// The tokens of a finished step.
+// The result of a finished step, for the statistics.
 struct StepYield {
-  int64_t num_tokens = 0;  // drawn tokens
+  int64_t num_tokens = 0;  // tokens that the step drew
   bool warms_up = false;   // request::StepOutput::warms_up
 };
 
-// The steps in flight, from their planning to their end:
+// StepPace measures the steps in flight, from planning to completion:
 //
 //   begin_step() -> limit_prefills() -> [add_decode() | add_prefill()]* -> end_step()
 //       -> step_completed() or step_abandoned()
 //
-// A step that is begun and never ended does not count.
+// A step that is begun and never ended is not counted.
 class StepPace {
  public:
   explicit StepPace(const StepPaceOptions& options) : options_(options) {}
@@ -73,28 +75,28 @@ class StepPace {
 
   void begin_step() { planned_ = {}; }
 
-  // Sets how much time the prompts of this step may take: the target less what a step of `streams`,
-  // every running stream, takes. Without streams there is no limit.
+  // Sets how much time the prompts of this step may take: the target minus the expected time of
+  // `streams`, the work of all running streams. Without streams there is no limit.
   void limit_prefills(const StepWork& streams);
 
-  // How many prompt tokens after `context_tokens` fit the remaining time; at least
-  // kLeastChunkTokens for the first prompt of the step. A later prompt may get more: tokens with
-  // fewer tokens before them take less time.
+  // How many tokens of a prompt fit in the remaining time if `context_tokens` come before them; at
+  // least kLeastChunkTokens for the first prompt of the step. A later prompt may get more tokens
+  // than an earlier one: tokens with a shorter context take less time.
   [[nodiscard]] int64_t max_prefill_tokens(const PrefillBudget& budget,
                                            int64_t context_tokens) const;
 
-  // Adds a stream's next token and drafts to the step, and drafts that it makes; or tokens of a
-  // prompt.
+  // add_decode() adds a stream's next token and drafts to the step, and the drafts that the step
+  // makes; add_prefill() adds tokens of a prompt.
   void add_decode(int64_t context_tokens, int64_t num_drafts = 0, int64_t num_made = 0);
   void add_prefill(int64_t num_tokens, int64_t context_tokens);
 
-  // The step is planned: it is in flight from now on.
+  // Called when the step is planned: it counts as in flight from now on.
   void end_step(int64_t num_sequences, double now_seconds);
 
-  // Costs and gains of drafts, measured on steps that had no prompt.
+  // Costs and gains of drafts, measured on steps without prompts.
   [[nodiscard]] const speculative::DraftCost& draft_cost() const { return draft_cost_; }
 
-  // Records the end of the oldest step in flight; there is one.
+  // Record that the oldest step in flight was completed or failed; one must be in flight.
   void step_completed(double now_seconds, const StepYield& yield = {});
   void step_abandoned();
 
@@ -120,9 +122,10 @@ class StepPace {
   ServiceRates rates_;
   Step planned_;                       // the step being planned
   std::vector<Step> in_flight_;        // oldest first
-  double last_step_seconds_ = 0;       // when the last step ended
-  int64_t last_num_made_ = 0;          // drafts made after the last step
-  double prefill_seconds_ = kNoLimit;  // what prompts may still take of the step being planned
+  double last_step_seconds_ = 0;       // when the last step ended, in seconds
+  int64_t last_num_made_ = 0;          // drafts that the runner made after the last step
+  double prefill_seconds_ = kNoLimit;  // seconds that prompts may still take in the step being
+                                       // planned
 };
 
 }  // namespace heddle::scheduler

@@ -41,7 +41,7 @@ PreemptionRules PreemptionRules::reference(int64_t threshold) {
 
 bool choose_victims(const PreemptionNeed& need, std::span<const PreemptionCandidate> running,
                     double ratio, const PreemptionRules& rules, std::vector<int32_t>& victims) {
-  // All candidates first; those that have to leave are then the front of the list.
+  // Collects all candidates in order of preemption; the victims are then the front of the list.
   victims.clear();
   for (size_t i = 0; i < running.size(); ++i) {
     const PreemptionCandidate& candidate = running[i];
@@ -91,7 +91,7 @@ std::span<RunningSequence* const> Preemption::victims_for(const PreemptionNeed& 
                                                           double now_seconds) {
   candidates_.clear();
   victims_.clear();
-  if (running.any_leaving()) return {};  // memory is being freed
+  if (running.any_leaving()) return {};  // a leaving sequence frees memory already
   for (const RunningSequence* candidate : running.sequences()) {
     const request::Sequence& sequence = *candidate->sequence;
     const int64_t shared_pages = candidate->cached.shared_tokens / page_size_;

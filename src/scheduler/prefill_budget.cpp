@@ -15,8 +15,8 @@ namespace {
 constexpr double kInitial = 0.7;
 constexpr double kMinimumFactor = 0.14;
 constexpr double kDecaySteps = 600;
-constexpr int64_t kRetractionSteps =
-    20;  // output tokens of every request that a retraction makes room for
+// Output tokens per request for which the ratio leaves room after a retraction.
+constexpr int64_t kRetractionSteps = 20;
 
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
@@ -58,8 +58,8 @@ int64_t PrefillBudget::compute_of(int64_t tokens) const {
   return limits_.round_compute ? pages_of(tokens) : tokens;
 }
 
-// The tokens of a chunk when `available` may be computed: all pending ones, or as many as end on
-// the grid.
+// The tokens of a chunk if at most `available` may be computed: all pending ones, or as many as end
+// on the grid.
 int64_t PrefillBudget::cut(const PrefillDemand& demand, int64_t available) const {
   available = std::min({available, demand.most_tokens, demand.most_scored_tokens});
   if (available <= 0) return 0;
@@ -76,7 +76,7 @@ PrefillGrant PrefillBudget::resume(const PrefillDemand& demand) {
   if (demand.held_tokens < demand.pending_tokens && total_ > 0) {
     available = std::min(available, static_cast<int64_t>(std::floor(total_)));
   }
-  if (available == 0) available = chunk_;  // below one token, the memory limit is ignored
+  if (available == 0) available = chunk_;  // the memory estimate allows no token, so it is ignored
   const int64_t tokens = cut(demand, available);
   if (tokens == 0) return {.verdict = PrefillVerdict::kBudget};
   const PrefillGrant grant{.tokens = tokens, .completes = tokens == demand.pending_tokens};

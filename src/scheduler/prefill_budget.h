@@ -1,27 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// PrefillBudget: how many tokens one scheduling pass may prefill, and of whom.
+// PrefillBudget: how many prompt tokens one scheduling pass may prefill, and for which requests.
 //
-// Four amounts, in tokens, fall with every admission; a request that prefills n tokens of which m
-// need new pages takes
-//   total   m rounded up to pages + a page + what is kept for its output: memory, now and later
+// Four amounts, in tokens, shrink with every admission. A request that prefills n tokens, m of
+// which need new pages, uses:
+//   total   m rounded up to pages + a page + reserved output: memory, now and later
 //   now     m rounded up to pages + a page: memory at once
 //   input   n: new tokens of one pass
 //   chunk   n: new tokens of one step
-// The extra page covers the one that is partly used. Output is kept for when a prefill completes:
-// min(tokens it may still draw, kNewTokensClip). The reference rounds n up to pages as well, which
+// The extra page covers a partly used one. Output is reserved when the prefill completes:
+// min(tokens it may still draw, kNewTokensClip). The reference also rounds n up to pages, which
 // wastes up to a page of every step's compute per request.
 //
-// A pass: construct it; resume() those in the middle of their prefill; then for each waiting
-// request in order check(), admit(), and pin() what it shares with the cache; leave the loop at the
-// first verdict other than kAdmit, and when stop() is set. No request overtakes one that does not
-// fit, but short prompts whose tokens were kept for them: after kBudget they are asked for, too.
+// A pass: construct the budget; resume() the requests in the middle of their prefill; then for each
+// waiting request in order check(), admit(), and pin() the cached tokens it shares. The loop ends
+// at the first verdict other than kAdmit, and when stop() does not return kAdmit. No request
+// overtakes one that does not fit, except short prompts with reserved tokens: they are checked
+// after kBudget too.
 //
 // Chunks that are not a prompt's last end on multiples of the grid, counted from the sequence's
-// first token. A chunk that would be empty then is not cut on the grid if it is the pass's first:
-// progress goes before alignment. At most one waiting request of a pass is cut, those not counted
-// that find too few rows to score their tokens.
+// first token. If such a chunk would be empty and is the pass's first, it is not cut on the grid:
+// progress is more important than alignment. At most one waiting request of a pass is cut, not
+// counting requests that are cut because rows for scoring run out.
 //
-// Threading: thread-confined; a value, made anew for each pass. Cost: O(1) a call, no allocation.
+// Threading: thread-confined; a new value for each pass. Cost: O(1) a call, no allocation.
 #pragma once
 
 #include <algorithm>
@@ -32,8 +33,7 @@
 
 namespace heddle::scheduler {
 
-// No more output of one request is expected than this: limits of 2^30 are common and mean "until it
-// ends".
+// Most output tokens expected of one request: limits of 2^30 are common and mean "until it ends".
 constexpr int64_t kNewTokensClip = 4096;
 
 // min(max_new_tokens - output_tokens, clip), at least 0.
@@ -41,12 +41,13 @@ constexpr int64_t kNewTokensClip = 4096;
   return std::clamp<int64_t>(max_new_tokens - output_tokens, 0, kNewTokensClip);
 }
 
-// NewTokenRatio: the part of the output that running requests may still draw which is set aside for
-// them when others are admitted. Most requests end early, so it begins below 1 and falls with every
-// decode step that finds its pages, and rises when a retraction shows that the guess was too low.
+// NewTokenRatio: the share of the output still allowed to running requests that is reserved for
+// them when others are admitted. Most requests end early, so the ratio begins below 1 and falls
+// with every decode step that finds free pages. It rises when a retraction shows that it was too
+// low.
 class NewTokenRatio {
  public:
-  // `conservativeness` > 0 (checked): 1 begins at 0.7.
+  // `conservativeness` > 0 (checked); with 1 the ratio begins at 0.7.
   explicit NewTokenRatio(double conservativeness);
 
   [[nodiscard]] double value() const { return value_; }
@@ -55,7 +56,7 @@ class NewTokenRatio {
 
   [[nodiscard]] double minimum() const { return minimum_; }
 
-  // Tokens to set aside for a running request.
+  // Tokens to reserve for the output of a running request.
   [[nodiscard]] double reserve(int64_t max_new_tokens, int64_t output_tokens) const {
     return static_cast<double>(new_tokens_left(max_new_tokens, output_tokens)) * value_;
   }
@@ -63,16 +64,17 @@ class NewTokenRatio {
   // Lowers the ratio. Called after a decode step without retraction.
   void decay();
 
-  // After a retraction, from the `num_running` requests that remain, at least 1 (checked): their
-  // output so far and their limits, summed. The ratio never falls here: an overflow is no reason
-  // for optimism.
+  // Raises the ratio after a retraction, from the requests that remain, at least 1 (checked): the
+  // sums of their output tokens so far and of their limits. It never lowers the ratio: running out
+  // of pages is no reason for optimism.
   void after_retraction(int64_t sum_output_tokens, int64_t sum_max_new_tokens, int64_t num_running);
 
-  // after_retraction() compares with it; the reference takes it as it is.
+  // The ratio that the sums suggest. after_retraction() takes the larger of it and the present
+  // ratio; the reference takes the estimate itself.
   [[nodiscard]] static double estimate(int64_t sum_output_tokens, int64_t sum_max_new_tokens,
                                        int64_t num_running);
 
-  // The engine is idle.
+  // Called when the engine is idle: returns to the initial ratio.
   void reset() { value_ = initial_; }
 
  private:
@@ -84,72 +86,76 @@ class NewTokenRatio {
 
 struct PrefillLimits {
   int32_t page_size = 1;
-  int64_t chunk_grid = 1;              // chunks end on multiples of it and of the page size
-  int64_t max_prefill_tokens = 16384;  // input
-  int64_t chunk_tokens = 8192;         // chunk; 0: prompts are never cut
-  bool pages_at_admission = false;     // the first chunk takes pages for the whole sequence
-  bool round_compute = false;          // input and chunk count whole pages
+  int64_t chunk_grid = 1;              // chunks end on multiples of the grid and of the page size
+  int64_t max_prefill_tokens = 16384;  // most new tokens of a pass (input)
+  int64_t chunk_tokens = 8192;         // most new tokens of a step (chunk); 0: prompts are never
+                                       // cut
+  bool pages_at_admission = false;     // the first chunk allocates the pages of the whole sequence
+  bool round_compute = false;          // input and chunk are counted in whole pages
 
-  // Pages of one token, no grid, pages as chunks need them, compute in whole pages.
+  // The reference's settings: pages of one token, no grid, pages allocated chunk by chunk, compute
+  // counted in whole pages.
   [[nodiscard]] static PrefillLimits reference();
 };
 
-// The resources at the start of the pass.
+// Free resources at the start of the pass.
 struct PrefillResources {
-  int64_t free_tokens = 0;     // free pages and evictable ones, in tokens
-  double reserved_tokens = 0;  // future output of the running: NewTokenRatio::reserve() of each
-  int64_t mixed_tokens = 0;    // decode tokens in the same step; 0 without mixed batches
+  int64_t free_tokens = 0;     // tokens in free and in evictable pages
+  double reserved_tokens = 0;  // sum of NewTokenRatio::reserve() over the running requests
+  int64_t mixed_tokens = 0;    // decode tokens of the same step; 0 without mixed batches
   int64_t free_batch_slots = std::numeric_limits<int64_t>::max();
-  int64_t free_state_slots = std::numeric_limits<int64_t>::max();  // evictable states included
-  int64_t scored_rows = 0;  // rows of the step that can score tokens of prompts
+  int64_t free_state_slots = std::numeric_limits<int64_t>::max();  // free and evictable state slots
+  int64_t scored_rows = 0;  // rows of the step that can score prompt tokens
 };
 
-// A request's demand.
+// The tokens and pages that one request needs.
 struct PrefillDemand {
-  int64_t context_tokens = 0;   // computed or cached: its prefill begins here
-  int64_t pending_tokens = 0;   // to be computed, at least 1
+  int64_t context_tokens = 0;   // tokens that are computed or cached; the prefill begins after them
+  int64_t pending_tokens = 0;   // tokens still to be computed; at least 1
   int64_t new_tokens_left = 0;  // max_new_tokens - output so far, at least 0
-  int64_t held_tokens = 0;      // pending tokens that have pages already
-  int64_t most_tokens = std::numeric_limits<int64_t>::max();  // limit of this pass
-  int64_t most_scored_tokens =
-      std::numeric_limits<int64_t>::max();  // likewise, for want of rows that score tokens: one cut
-                                            // there leaves the chunk to others
+  int64_t held_tokens = 0;      // pending tokens that already have pages
+  // Most tokens that this pass may compute of it.
+  int64_t most_tokens = std::numeric_limits<int64_t>::max();
+  // Most pending tokens for which there are rows to score them. A chunk cut there does not stop
+  // another request from being cut.
+  int64_t most_scored_tokens = std::numeric_limits<int64_t>::max();
 };
 
 enum class PrefillVerdict {
   kAdmit,
-  kNoBatchSlot,  // max_running are running: the batch is full
-  kNoState,      // every state slot is taken
-  kNoMemory,     // not enough tokens: the batch is full
-  kBudget,       // the pass's input or chunk is used up: the next pass goes on
+  kNoBatchSlot,  // all batch slots are in use
+  kNoState,      // all state slots are in use
+  kNoMemory,     // the pages do not suffice
+  kBudget,       // the pass's input or chunk tokens are used up; the next pass continues
 };
 
 struct PrefillGrant {
   PrefillVerdict verdict = PrefillVerdict::kAdmit;
-  int64_t tokens = 0;      // to prefill in this pass; 0 unless admitted
-  bool completes = false;  // the tokens are all pending ones
+  int64_t tokens = 0;      // tokens to prefill in this pass; 0 unless admitted
+  bool completes = false;  // `tokens` are all pending tokens of the request
 };
 
 class PrefillBudget {
  public:
   PrefillBudget(const PrefillLimits& limits, const PrefillResources& resources);
 
-  // Grants the next chunk of a request that has its batch slot and state already. It must progress:
-  // when memory is short on paper it gets the chunk anyway, and the caller makes room for real
-  // pages by retraction. No tokens (kBudget) only when the chunk is used up, or what is left of it
-  // reaches no grid position and the request is not the pass's first.
+  // Grants the next chunk of a request that already has its batch slot and state. The request must
+  // progress: if the estimate says that memory is short, it gets the chunk anyway, and the caller
+  // finds real pages by retraction. The grant is empty (kBudget) only when the chunk is used up, or
+  // when its rest reaches no grid position and the request is not the pass's first.
   PrefillGrant resume(const PrefillDemand& demand);
 
   // The grant if the request were admitted now. Changes nothing.
   [[nodiscard]] PrefillGrant check(const PrefillDemand& demand) const;
 
-  // Takes a grant of check() (checked to be an admission).
+  // Subtracts a grant that check() returned (checked to be an admission).
   void admit(const PrefillDemand& demand, const PrefillGrant& grant);
 
-  // Evictable tokens that a lock keeps from now on.
+  // Subtracts evictable tokens that are locked from now on.
   void pin(int64_t tokens);
 
-  // Rows of a granted chunk that score tokens; there are as many (checked).
+  // Subtracts the rows of a granted chunk that score tokens; at least `count` must be left
+  // (checked).
   void take_scored_rows(int64_t count);
 
   [[nodiscard]] int64_t remaining_scored_rows() const { return scored_rows_; }
@@ -157,7 +163,8 @@ class PrefillBudget {
   // Called after an admission: kAdmit if the pass may continue.
   [[nodiscard]] PrefillVerdict stop() const;
 
-  // Tokens a request's admission must stay below: pending + output to come + a page.
+  // Memory left, now and later: a request is admitted if pending + expected output + a page is
+  // below it.
   [[nodiscard]] double remaining_total() const { return total_; }
 
   [[nodiscard]] double remaining_now() const { return now_; }
@@ -166,7 +173,8 @@ class PrefillBudget {
 
   [[nodiscard]] int64_t remaining_chunk() const { return chunk_; }
 
-  [[nodiscard]] int64_t num_admitted() const { return num_admitted_; }  // resumed ones included
+  // Requests granted tokens in this pass, resumed ones included.
+  [[nodiscard]] int64_t num_admitted() const { return num_admitted_; }
 
  private:
   [[nodiscard]] int64_t pages_of(int64_t tokens) const;
@@ -178,7 +186,7 @@ class PrefillBudget {
   double total_ = 0;
   double now_ = 0;
   int64_t input_ = 0;
-  int64_t chunk_ = 0;  // the largest value when prompts are never cut
+  int64_t chunk_ = 0;  // kUnlimited when prompts are never cut
   int64_t batch_slots_ = 0;
   int64_t state_slots_ = 0;
   int64_t scored_rows_ = 0;

@@ -11,8 +11,8 @@ namespace heddle::scheduler {
 
 namespace {
 
-// The least urgent that is left, the newest of them; -1: none. Each round follows the one before in
-// the same order, so what was taken already is what comes before `last`.
+// The least urgent waiting request, the newest among equals, after `last` in that order; -1: none
+// is left. Each round continues after the request chosen in the round before.
 int32_t least_preferred(std::span<const QueuedRequest> waiting, const QueuedRequest* last) {
   const auto less_preferred = [](const QueuedRequest& a, const QueuedRequest& b) {
     return a.urgency != b.urgency ? a.urgency < b.urgency : a.arrival > b.arrival;

@@ -82,7 +82,7 @@ QueueOrder::Key QueueOrder::key_of(const QueueEntry& entry, QueuePolicy policy,
       key.deprioritized = entry.deprioritized;
       key.policy_number = entry.deprioritized ? 0 : -entry.matched_tokens;
       break;
-    case QueuePolicy::kDfsWeight:  // order() fills in the rank
+    case QueuePolicy::kDfsWeight:  // order() sets the key to the rank
       break;
     case QueuePolicy::kRandom:
       key.policy_number = static_cast<int64_t>(
@@ -104,7 +104,8 @@ QueueOrder::Key QueueOrder::key_of(const QueueEntry& entry, QueuePolicy policy,
   return key;
 }
 
-// Descending urgency as an ascending key. Unlike a sign, a complement exists for every value.
+// Turns descending urgency into an ascending key. A complement exists for every value, a negation
+// does not.
 int64_t QueueOrder::priority_of(const QueueEntry& entry) const {
   return options_.by_priority ? ~entry.urgency : 0;
 }
@@ -128,7 +129,7 @@ void QueueOrder::sort_by_keys(std::vector<QueueEntry>& entries) {
   entries.swap(sorted_);
 }
 
-// Every run of new entries of equal urgency is one class.
+// Lets FairShare order each run of new entries of equal urgency, which is one class.
 void QueueOrder::share_fairly(std::vector<QueueEntry>& entries, const FairShare& fair) {
   fair.begin_order(fair_scratch_);
   for (size_t begin = 0; begin < entries.size();) {
@@ -151,7 +152,8 @@ void PrefixGroups::rank(std::span<const QueueEntry> entries, const PrefixShape& 
   add_weights(entries);
   order_siblings();
 
-  // Children before their parent is the reverse of: the parent, then its children from the last.
+  // The order with children before their parent is the reverse of: the parent, then its children,
+  // last child first.
   auto position = static_cast<int64_t>(nodes_.size());
   stack_.assign(1, 0);
   while (!stack_.empty()) {
@@ -161,13 +163,13 @@ void PrefixGroups::rank(std::span<const QueueEntry> entries, const PrefixShape& 
     const auto begin = siblings_.begin();
     stack_.insert(stack_.end(), begin + first_sibling_[node], begin + first_sibling_[node + 1]);
   }
-  HEDDLE_CHECK_EQ(position, 0);  // every node hangs below the root
+  HEDDLE_CHECK_EQ(position, 0);  // every node is reachable from the root
   for (size_t i = 0; i < entries.size(); ++i) {
     ranks[i] = nodes_[static_cast<size_t>(find(entries[i].match_node))].rank;
   }
 }
 
-// All nodes on the paths from the root to the entries' nodes, each once.
+// Collects all nodes on the paths from the root to the entries' nodes, each once.
 void PrefixGroups::collect_nodes(std::span<const QueueEntry> entries, const PrefixShape& shape) {
   nodes_.assign(1, Node{});
   for (const QueueEntry& entry : entries) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // QueueOrder: sorts waiting requests by a policy.
 //
-// Keys, ascending, first difference decides; `prio` is -urgency with by_priority and 0 without,
-// `new` is 0 for a returned request and 1 for one that never ran:
+// Sort keys in ascending order; the first difference decides. `prio` is -urgency with by_priority
+// and 0 without, `new` is 0 for a returned request and 1 for one that never ran:
 //
 //   fcfs: prio, new, arrival
 //
@@ -20,21 +20,22 @@
 //
 //   shortest-prefill-first: new, deprioritized, max(1, uncached_tokens), arrival
 //
-//   fair: prio, new; the returned by arrival, the others by FairShare::order()
+//   fair: prio, new; returned requests by arrival, the others by FairShare::order()
 //
-// hrrn puts what is cached to the end before every ratio; routing-key is fcfs while no running
-// sequence has a key. A returned request goes before its equals that have not started: a client
-// reads its stream, and a position at the end would let repeated retraction delay it without bound.
-// lpm and dfs-weight pass over requests without a match, so one that waited longer than
+// hrrn places fully cached prompts before every ratio. routing-key is fcfs while no running
+// sequence has a key. A returned request goes before its equals that never ran: a client reads its
+// stream, and a position at the end would let repeated retractions delay it without bound. lpm and
+// dfs-weight pass over requests without a match, so a request that waited longer than
 // `max_wait_seconds` goes before all others, by arrival. With more than kMaxMatchedWaiting entries
-// lpm and hrrn order as fcfs.
+// lpm and hrrn order like fcfs.
 //
-// The order is total and depends on the entries alone, not on the order they come in: arrivals
-// differ, and random is a hash.
+// The order is total and does not depend on the order of the input: arrivals differ, and the policy
+// random sorts by a hash.
 //
 // Threading: thread-confined.
-// Cost: 1,000 entries take about 15 us when they are in order already, which is usual for fcfs, 60
-// us shuffled and 130 us for fair (batch_scheduler_bench.cpp); nothing is allocated once grown.
+// Cost: 1,000 entries take about 15 us if they are already in order, which is usual for fcfs, 60 us
+// shuffled and 130 us for fair (batch_scheduler_bench.cpp). Allocates nothing once its vectors have
+// grown.
 #pragma once
 
 #include <cstdint>
@@ -54,22 +55,22 @@ class PrefixShape {
  public:
   virtual ~PrefixShape() = default;
 
-  // The node above; null for a node right below the root. Never asked about null.
+  // The parent of a node; null for a child of the root. `node` is not null.
   [[nodiscard]] virtual const void* parent(const void* node) const = 0;
 };
 
-// PrefixGroups: the order of dfs-weight. Requests that end in the same part of the prefix tree come
-// together, so that what one of them needs is still cached when the next one runs.
+// PrefixGroups: the order of dfs-weight. Requests whose match ends in the same part of the prefix
+// tree are grouped, so that the prefix of one is still cached when the next one runs.
 //
-// weight(node) = requests that end at the node + the weights of its children. From the root:
-// children by descending weight (ties: the one below which the smallest arrival is), each with all
-// that is below it; after the children, the requests that end at the node itself.
+// weight(node) = requests that end at the node + the weights of its children. The tree is walked
+// from the root: children by descending weight (ties: the subtree with the smallest arrival), each
+// with its whole subtree; after the children, the requests that end at the node itself.
 //
 // Threading: thread-confined. Cost: O(n * depth + nodes log nodes); allocates nothing once grown.
 class PrefixGroups {
  public:
-  // ranks[i] is the position of entries[i]'s node in the order: entries of the same node have the
-  // same rank, to be ordered by arrival. Same sizes (checked).
+  // Sets ranks[i] to the position of the node of entries[i] in the order. Entries of the same node
+  // get the same rank; the caller orders them by arrival. Both spans have the same size (checked).
   void rank(std::span<const QueueEntry> entries, const PrefixShape& shape,
             std::span<int64_t> ranks);
 
@@ -88,26 +89,29 @@ class PrefixGroups {
   void add_weights(std::span<const QueueEntry> entries);
   void order_siblings();
 
-  std::vector<Node> nodes_;             // the root first, then by key
-  std::vector<int32_t> siblings_;       // all but the root, by parent, then in their order
+  std::vector<Node> nodes_;             // the root, then the other nodes by key
+  std::vector<int32_t> siblings_;       // all nodes but the root, grouped by parent, in their order
   std::vector<int32_t> first_sibling_;  // by node: index in siblings_ of its first child; one more
-                                        // at the end
+                                        // entry marks the end
   std::vector<int32_t> stack_;
 };
 
 struct QueueOrderOptions {
   QueuePolicy policy = QueuePolicy::kFcfs;
-  bool by_priority = false;     // fcfs, lof and fair
-  double max_wait_seconds = 5;  // lpm and dfs-weight; <= 0: no bound
-  uint64_t seed = 0;            // random
+  bool by_priority = false;     // urgency comes first; for fcfs, lof and fair
+  double max_wait_seconds = 5;  // a longer wait goes before all others; for lpm and dfs-weight; <=
+                                // 0: no bound
+  uint64_t seed = 0;            // seed of the policy random
 };
 
-// Inputs besides the entries on which the order of a pass depends.
+// Inputs of the order besides the entries.
 struct QueueOrderInputs {
-  uint64_t pass = 0;                   // random shuffles anew for each
-  bool routing_key_runs = false;       // routing-key: some running sequence has a key
-  const PrefixShape* shape = nullptr;  // dfs-weight: not null (checked)
-  const FairShare* fair = nullptr;     // fair: not null (checked)
+  uint64_t pass = 0;                   // number of the pass: the policy random shuffles anew in
+                                       // each
+  bool routing_key_runs = false;       // some running sequence has a key; for the policy
+                                       // routing-key
+  const PrefixShape* shape = nullptr;  // for the policy dfs-weight; not null then (checked)
+  const FairShare* fair = nullptr;     // for the policy fair; not null then (checked)
 };
 
 class QueueOrder {
@@ -122,13 +126,12 @@ class QueueOrder {
     bool not_overdue = false;
     bool never_ran = false;
     bool deprioritized = false;
-    int64_t priority = 0;       // `prio`
-    int64_t policy_number = 0;  // what the policy compares, where it is an integer: tokens, a rank,
-                                // a hash
-    double policy_ratio = 0;    // for policies with a ratio
+    int64_t priority = 0;       // `prio` of the list of keys above
+    int64_t policy_number = 0;  // integer that the policy compares: tokens, a rank or a hash
+    double policy_ratio = 0;    // ratio that the policy hrrn compares
     std::string_view routing_key;
     int64_t arrival = 0;
-    int32_t index = 0;  // index of the entry
+    int32_t index = 0;  // index of the entry in the unsorted list
   };
 
   [[nodiscard]] QueuePolicy effective_policy(size_t num_entries,

@@ -151,7 +151,7 @@ int64_t aged_urgency(int64_t base_urgency, double queued_seconds, double aging_s
   if (aging_seconds <= 0 || base_urgency >= top_urgency) return base_urgency;
   const double classes = std::floor(queued_seconds / aging_seconds);
   if (classes < 1) return base_urgency;
-  // 2^62 classes are more than any wait: beyond it a double would not convert.
+  // 2^62 classes are more than any wait reaches; a larger double would not convert to int64_t.
   const auto gained = static_cast<int64_t>(std::min(classes, 0x1p62));
   return std::min(top_urgency, saturating_add(base_urgency, gained));
 }

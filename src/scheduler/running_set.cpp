@@ -17,7 +17,7 @@ using request::SlotStart;
 
 namespace {
 
-// The parameters of a sequence of whose tokens `context_tokens` are not computed by later steps.
+// The parameters of a sequence whose first `context_tokens` tokens later steps do not compute.
 SlotStart start_of(const Sequence& sequence, int64_t context_tokens, bool sends_context,
                    BatchPlan& plan) {
   const Request& asked = sequence.request;
@@ -32,7 +32,7 @@ SlotStart start_of(const Sequence& sequence, int64_t context_tokens, bool sends_
                   .num_prompt_tokens = sequence.num_prompt_tokens,
                   .min_length = sequence.num_prompt_tokens + asked.stop.min_new_tokens,
                   .max_length = sequence.num_prompt_tokens + asked.stop.max_new_tokens,
-                  // Under a form the masks say which tokens may end the answer.
+                  // With a constraint the masks say which tokens may end the answer.
                   .ending_tokens = plan.add_tokens(sequence.constraint == nullptr
                                                        ? std::span(sequence.ending_tokens)
                                                        : std::span<const TokenId>()),
@@ -98,7 +98,7 @@ RunningSequence* RunningSet::start(Sequence& sequence, const cache::PrefixMatch&
                                    int64_t headroom, bool without_cache) {
   const int32_t slot = free_slots_.back();
   RunningSequence& running = slots_[static_cast<size_t>(slot)];
-  // Room for its longest, so that no later step allocates.
+  // Reserves memory for the longest length, so that no later step allocates.
   const int64_t max_stored = sequence.max_stored_tokens();
   const int64_t page_size = cache_.options().pools.page_size;
   sequence.tokens.reserve(static_cast<size_t>(max_stored + 1));
@@ -158,8 +158,8 @@ PlannedSequence& RunningSet::add_planned(RunningSequence& running, bool sample, 
 }
 
 // Adds masks for the draws after the new tokens and after each draft that the grammar allows; these
-// drafts become allowed_. A draft that ends the answer is not among them, because nothing would be
-// drawn after it, nor are drafts that follow one that is not.
+// drafts become allowed_. Left out are drafts that end the answer, because nothing would be drawn
+// after them, and drafts that follow a draft that is left out.
 void RunningSet::add_masks(Sequence& sequence, const PlannedDrafts& drafts,
                            PlannedSequence& planned, BatchPlan& plan) {
   ConstraintState& form = *sequence.constraint;
@@ -171,14 +171,14 @@ void RunningSet::add_masks(Sequence& sequence, const PlannedDrafts& drafts,
   Status status = sequence.fill_mask(num_output, first);
   auto tokens = drafts.tokens;
   if (!status.ok()) {
-    // Nothing can be drawn then: the draw fails, and the request ends with this reason.
+    // No token is allowed then: the draw fails, and the request ends with this reason.
     std::ranges::fill(first, 0u);
     if (sequence.constraint_status.ok()) sequence.constraint_status = std::move(status);
     tokens = {};
   }
   constexpr int32_t kLeftOut = -2;
   kept_.clear();          // by draft: its index in allowed_
-  allowed_path_.clear();  // drafts of allowed_ that `form` has accepted
+  allowed_path_.clear();  // indices in allowed_ of the drafts that `form` has accepted
   const auto go_back_to = [&](int32_t parent) {
     const auto place = std::ranges::find(allowed_path_, parent);
     if (place != allowed_path_.end() || parent == -1) {
@@ -224,7 +224,8 @@ void RunningSet::add_masks(Sequence& sequence, const PlannedDrafts& drafts,
   if (speculative::is_chain(allowed_.parents)) allowed_.parents.clear();
 }
 
-// After the cache has taken the pages of the step.
+// Adds the pages that the runner does not know yet. Called after the cache has allocated the step's
+// pages.
 void RunningSet::send_pages(RunningSequence& running, BatchPlan& plan) {
   const auto send = [&](uint32_t table, const std::vector<int32_t>& pages, int64_t first_there) {
     int64_t& sent = running.sent_pages[table];
@@ -243,7 +244,8 @@ void RunningSet::send_pages(RunningSequence& running, BatchPlan& plan) {
   }
 }
 
-// The form of an answer decides which drafts are verified, so that these are to be known.
+// A constrained sequence's grammar decides which drafts are verified, so the runner must report
+// them.
 void RunningSet::want_drafts(RunningSequence& running, int64_t count, PlannedSequence& next) {
   next.wanted_drafts = static_cast<int32_t>(count);
   next.may_keep_drafts = count > 0 && running.sequence->constraint == nullptr;
@@ -289,7 +291,7 @@ void RunningSet::plan_prefill(RunningSequence& running, int64_t num_new_tokens, 
   const int64_t end = running.num_planned + num_new_tokens;
   const bool last = end == sequence.num_tokens();
   const bool draws = last && sequence.wants_tokens();
-  // The network's draft slots come after the prompt.
+  // The draft network needs slots after the prompt.
   const int64_t most = sequence.max_stored_tokens() - end - 1;
   const int64_t num_wanted = std::min(draws ? wanted_behind_prompts_ : 0, most);
   const int64_t slots = std::min(limits_.draft_slots(num_wanted), most);
@@ -329,15 +331,15 @@ int64_t RunningSet::complete(const PlannedSequence& planned, std::span<const Sam
   if (planned.wanted_drafts > 0) running.made_in_flight = false;
   const int64_t count = planned.num_new_tokens();
   if (!drawn.empty() && drawn.front().skipped) {
-    running.num_planned -= count;  // it had ended: nothing was computed
+    running.num_planned -= count;  // the sequence had ended before the step: nothing was computed
     return 0;
   }
   HEDDLE_CHECK_EQ(sequence.num_computed, planned.context_tokens);
   const int64_t accepted = drawn.empty() ? 0 : std::ssize(drawn) - 1;
   HEDDLE_CHECK_LE(accepted, int64_t{planned.drafts.count});
   if (!planned.feeds_drawn_token) prefilled_tokens_ += count;
-  // A released sequence wants no more tokens. But accepted drafts have been computed, and a step in
-  // flight that feeds the last token computes it all the same.
+  // A released sequence gets no more tokens, with two exceptions: accepted drafts have been
+  // computed, and a step in flight that feeds the last token computes that token anyway.
   int64_t appended = 0;
   for (const SampledToken& token : drawn) {
     const bool computed = appended < accepted || running.draws_in_flight > 0;

@@ -13,14 +13,15 @@ namespace heddle::scheduler {
 namespace {
 
 constexpr size_t kTerms = 3;
-constexpr double kSingular = 1e-9;    // smallest pivot, for a diagonal of about 1
-constexpr double kSameError = 1e-12;  // difference of squared relative errors
+constexpr double kSingular = 1e-9;    // smallest pivot of a solvable system; the diagonal is about
+                                      // 1
+constexpr double kSameError = 1e-12;  // squared relative errors that differ by less are equal
 
 using Vector = std::array<double, kTerms>;
 using Matrix = std::array<Vector, kTerms>;
 
-// Solves a x = b over the terms in `used`, the others being 0. False when they depend on each
-// other.
+// Solves a x = b for the terms in `used`; the others are 0. Returns false when the terms depend on
+// each other.
 bool solve(Matrix a, Vector b, unsigned used, Vector& x) {
   x = {};
   std::array<size_t, kTerms> terms{};
@@ -93,8 +94,8 @@ void StepTimeModel::fit() {
     }
   });
 
-  // The best of all subsets of the terms that needs none to be negative. Where the steps cannot
-  // tell two apart, being too much alike, it is the tokens that cost.
+  // Tries subsets of the terms and takes the best that needs no negative coefficient. If the steps
+  // are too similar to tell two subsets apart, the cost is ascribed to the tokens.
   double least = std::numeric_limits<double>::infinity();
   for (const unsigned used : {0b010u, 0b110u, 0b011u, 0b111u, 0b100u, 0b101u, 0b001u}) {
     Vector x{};

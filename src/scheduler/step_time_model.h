@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// StepTimeModel: how long a step takes, learned from the steps there were:
+// StepTimeModel: predicts how long a step takes, fitted to the steps measured so far:
 //
 //   seconds = fixed + per_token * new tokens + per_attended * attended tokens
 //
-// A new token attends itself and everything before it. The three terms are what a step consists of:
-// reading the weights, multiplying them, attention.
+// A new token attends to itself and all tokens before it. The terms stand for the three costs of a
+// step: reading the weights, multiplying with them, and attention.
 //
-// The last 64 steps with prompt tokens are remembered and the last 64 without, apart from each
-// other: however long only streams run, what prompts cost is not forgotten. Of both together the
-// squares of the relative errors are least; no coefficient is negative.
+// The last 64 steps with prompt tokens and the last 64 without are remembered separately, so that
+// the cost of prompts is not forgotten while only streams run. The fit minimises the squared
+// relative errors of all of them; no coefficient is negative.
 //
 // Threading: thread-confined. Cost: add() O(1); fit() some microseconds, for the 128 steps.
 #pragma once
@@ -24,7 +24,7 @@ struct StepWork {
   int64_t new_tokens = 0;
   double attended_tokens = 0;
 
-  // `num_tokens` more, with `context_tokens` before them.
+  // Adds `num_tokens` new tokens that follow `context_tokens` others.
   void add(int64_t num_tokens, int64_t context_tokens);
 };
 
@@ -32,26 +32,27 @@ class StepTimeModel {
  public:
   static constexpr size_t kRemembered = 64;
 
-  // Records how long a step of at least one token took. `prefills`: some were prompt tokens.
+  // Records how long a step of at least one token took. `prefills`: it computed prompt tokens.
   void add(const StepWork& work, bool prefills, double seconds);
 
-  // Takes account of the steps added so far.
+  // Updates the coefficients with the steps added so far.
   void fit();
 
-  // As of the last fit().
+  // Whether steps with prompt tokens had been recorded at the last fit().
   [[nodiscard]] bool knows_prefill() const { return knows_prefill_; }
 
   [[nodiscard]] double seconds(const StepWork& work) const;
 
-  // The time that `num_tokens` more with `context_tokens` before them add to a step.
+  // Additional time of a step for `num_tokens` more tokens that follow `context_tokens` others.
   [[nodiscard]] double added_seconds(int64_t num_tokens, int64_t context_tokens) const;
 
-  // How many tokens can be added within `seconds`, at most `most`.
+  // How many tokens after `context_tokens` others can be added within `seconds`; at most `most`.
   [[nodiscard]] int64_t tokens_within(double seconds, int64_t context_tokens, int64_t most) const;
 
  private:
   static constexpr size_t kTerms = 3;
-  using Terms = std::array<double, kTerms>;  // fixed, per token, per attended token
+  using Terms = std::array<double, kTerms>;  // coefficients: fixed, per new token, per attended
+                                             // token
 
   struct Step {
     Terms terms{};

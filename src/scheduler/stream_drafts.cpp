@@ -30,13 +30,13 @@ void StreamDrafts::collect(std::span<RunningSequence* const> streams, bool in_fl
     parent_range.begin = static_cast<int32_t>(parents_.size());
     weighed_.push_back({.num_drafts = 0, .trend = running->acceptance_trend.value()});
     const request::Sequence& sequence = *running->sequence;
-    // The last token of a text is drawn and never computed.
+    // The last token of a sequence is drawn and never computed, so it needs no KV entry.
     const int64_t stored = running->num_planned + 1;
     const int64_t most = std::min(options_.max_drafts, sequence.max_stored_tokens() - stored);
     const bool known = running->draws_in_flight == 0 || in_flight_too;
     if (most <= 0 || !known) continue;
     if (options_.max_made > 0) {
-      // The first ones: parents come before their children.
+      // Keeps the first drafts: parents come before their children.
       proposed_ = running->made_drafts;
       const auto count = std::min(std::ssize(proposed_.tokens), most);
       proposed_.tokens.resize(static_cast<size_t>(count));
@@ -85,7 +85,8 @@ void StreamDrafts::propose(std::span<RunningSequence* const> streams, int64_t mo
     parent_ranges_.resize(streams.size());
   }
   if (options_.max_made == 0 || !has_drafter) last_depth_ = deepest;
-  int64_t rows = options_.max_rows;  // left for streams with drafts, including earlier ones
+  int64_t rows = options_.max_rows;  // rows left for sequences with drafts, each including the row
+                                     // before its drafts
   for (size_t i = 0; i < streams.size(); ++i) {
     const int64_t most = std::min(most_rows, std::max<int64_t>(rows - 1, 0));
     request::PlanRange& range = ranges_[i];
@@ -122,8 +123,8 @@ void StreamDrafts::force(const RunningSequence& running, size_t stream, int64_t 
   forced_[stream] = 1;
 }
 
-// As many drafts as pay off if every stream has as many as allowed. Branches of a tree are rows of
-// the network, too.
+// Sets wanted_: as many drafts as save time if every stream has as many as allowed. The branches of
+// a tree are rows of the draft network, too.
 void StreamDrafts::want(std::span<RunningSequence* const> streams) {
   weigh_wanted(streams);
   last_depth_ = wanted_depth();
@@ -142,7 +143,7 @@ void StreamDrafts::weigh_wanted(std::span<RunningSequence* const> streams) {
   weighed_.clear();
   for (const RunningSequence* running : streams) {
     const request::Sequence& sequence = *running->sequence;
-    // Behind the next token and one that is drawn there.
+    // The drafts come after the next token and the token that is drawn after it.
     const int64_t room = sequence.max_stored_tokens() - (running->num_planned + 2);
     const int64_t most = std::min({options_.max_drafts, options_.max_made, room});
     weighed_.push_back(
@@ -154,7 +155,7 @@ int64_t StreamDrafts::wanted(size_t stream) const {
   return stream < wanted_.size() ? wanted_[stream] : 0;
 }
 
-// A stream more, of which nothing is known.
+// Weighs one more stream, whose acceptance is not known yet.
 void StreamDrafts::weigh_prompt() {
   weighed_.push_back({.num_drafts = std::min(options_.max_drafts, options_.max_made), .trend = 1});
 }

@@ -91,7 +91,7 @@ Status WaitingQueue::submit_all(std::span<Sequence* const> sequences, const Runn
   return {};
 }
 
-// Fills arriving_requests_.
+// Checks the fields of the sequences and fills arriving_requests_.
 Status WaitingQueue::check_arrivals(std::span<Sequence* const> sequences) {
   const SchedulingOptions& scheduling = options_.scheduling;
   const PriorityRules priorities{.enabled = options_.choice.by_priority,
@@ -115,8 +115,8 @@ Status WaitingQueue::check_arrivals(std::span<Sequence* const> sequences) {
   return {};
 }
 
-// Whether every tenant of the call has room in its share of the queue. By name: a tenant that is
-// not known yet has no number before it arrives.
+// Whether every tenant of the call has room in its share of the queue. Looks tenants up by name: a
+// tenant that is not known yet gets its number only when a request arrives.
 Status WaitingQueue::check_tenants(std::span<Sequence* const> sequences, int64_t num_open_slots) {
   arriving_tenants_.clear();
   for (const Sequence* sequence : sequences) {
@@ -134,7 +134,7 @@ Status WaitingQueue::check_tenants(std::span<Sequence* const> sequences, int64_t
   return {};
 }
 
-// Fills chosen_ with those of the queue that make room for arriving_requests_.
+// Fills chosen_ with the waiting requests that arriving_requests_ displace.
 Status WaitingQueue::check_queue(int64_t num_open_slots) {
   queued_requests_.clear();
   for (const WaitingSequence& other : waiting_) {
@@ -152,7 +152,7 @@ Status WaitingQueue::check_queue(int64_t num_open_slots) {
   return enter_queue(arriving_requests_, queued_requests_, limits, chosen_);
 }
 
-// Deferring twice changes nothing: sequences that arrived in between stay deferred.
+// A second call changes nothing: sequences that arrived after the first stay deferred.
 void WaitingQueue::defer_arrivals(bool defer) {
   if (!defer) {
     deferred_after_.reset();
@@ -229,7 +229,7 @@ void WaitingQueue::order(const RunningSet& running, const ServiceRates& rates, d
   const bool stays = std::ranges::all_of(entries_, [&place](const QueueEntry& entry) {
     return static_cast<size_t>(entry.index) == place++;
   });
-  if (stays) return;  // the usual case with fcfs
+  if (stays) return;  // the order is unchanged, which is usual with fcfs
   sorted_.clear();
   for (const QueueEntry& entry : entries_) {
     sorted_.push_back(waiting_[static_cast<size_t>(entry.index)]);
@@ -240,8 +240,8 @@ void WaitingQueue::order(const RunningSet& running, const ServiceRates& rates, d
   std::swap(waiting_, sorted_);
 }
 
-// Matches what the order depends on: whatever the tree's growth may have changed, and every node
-// that an entry points at, because nodes go when they are evicted.
+// Matches the waiting sequences whose match may be out of date because the prefix tree has grown.
+// For dfs-weight matches all of them, because the nodes of old matches may have been evicted.
 void WaitingQueue::match_waiting() {
   const uint64_t epoch = cache_.tree().epoch() + 1;
   const bool needs_nodes = options_.choice.policy == QueuePolicy::kDfsWeight;
