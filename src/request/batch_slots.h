@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// BatchSlots: what a runner keeps about the sequences in its batch slots. Plans send it once
-// (SlotStart, PageUpdate); every later step of a sequence finds it here.
+// BatchSlots: the data that a runner keeps about the sequences in its batch slots. Plans send it
+// once (SlotStart, PageUpdate); later steps of a sequence read it here.
 //
-// Threading: thread-confined. Cost: take() O(what the plan sends); computed() O(new tokens) where a
-// sequence has penalties, else O(1). Allocates only when a sequence starts.
+// Threading: thread-confined. Cost: take() O(data sent by the plan); computed() O(new tokens) for a
+// sequence with penalties, else O(1). Allocates only when a sequence starts.
 #pragma once
 
 #include <array>
@@ -19,20 +19,21 @@
 
 namespace heddle::request {
 
-// Entry i is the page of the tokens from i * page_size on. Those before `first` were never sent.
+// Entry i is the page of the tokens from i * page_size on. Entries before `first` were never sent.
 struct PageList {
   int64_t first = 0;
   std::vector<int32_t> ids;
 };
 
 struct BatchSlot {
-  SlotStart start;  // its ranges refer to an earlier plan
+  SlotStart start;  // its ranges refer to the plan that sent it; do not use them
   std::vector<TokenId> ending_tokens;
   std::vector<TokenId> logprob_tokens;
-  std::vector<TokenId> output_tokens;               // computed so far, where there are penalties
+  std::vector<TokenId> output_tokens;               // output tokens computed so far, for penalties;
+                                                    // empty without penalties
   std::array<PageList, ops::kMaxPageTables> pages;  // by page table
 
-  // The tokens that the draw of token `index` may not choose.
+  // Tokens that may not be drawn as token `index` of the sequence.
   [[nodiscard]] std::span<const TokenId> forbidden_tokens(int64_t index) const {
     if (index >= start.min_length) return {};
     return ending_tokens;
@@ -41,25 +42,26 @@ struct BatchSlot {
 
 class BatchSlots {
  public:
-  // No sequence has more than `max_pages_per_sequence` pages.
+  // A sequence has at most `max_pages_per_sequence` pages.
   BatchSlots(int64_t num_slots, int64_t max_pages_per_sequence);
 
   [[nodiscard]] int64_t size() const { return std::ssize(slots_); }
 
-  // `index` is within size().
+  // `index` must be below size().
   [[nodiscard]] const BatchSlot& operator[](int32_t index) const {
     return slots_[static_cast<size_t>(index)];
   }
 
-  // Takes over what a plan sends before its first layer.
-  // Error: kInvalidArgument for a batch slot or page table that does not exist, for pages that
-  // leave a gap in their list or are too many, and for a sequence that never started in its slot.
+  // Stores the starts and page updates of a plan. Called before the plan's first layer. Error:
+  // kInvalidArgument for a batch slot or page table that does not exist, for pages that leave a gap
+  // in their list or are too many, and for a sequence that never started in its slot.
   Status take(const BatchPlan& plan);
 
-  // A step computes the sequence's new tokens; `fed` is the drawn one, where it feeds one.
+  // Records that a step computes `new_tokens` of the sequence, and with feeds_drawn_token also
+  // `fed`.
   void computed(const PlannedSequence& sequence, std::span<const TokenId> new_tokens, TokenId fed);
 
-  // After that, for each draft of the sequence that was accepted, in order.
+  // Called after computed(), for each accepted draft of the sequence in order.
   void accepted(const PlannedSequence& sequence, TokenId draft);
 
  private:

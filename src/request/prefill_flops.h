@@ -5,8 +5,8 @@
 //
 //     F(L) = per_token * L + per_pair * L^2 + per_window_pair * min(L, W) * (2 L - min(L, W))
 //
-// The causal half of L^2 pairs of tokens meets in a layer of full attention, so per_pair is half of
-// a pair's multiplications and additions. Layers with a window of W tokens stop growing there.
+// Causal attention of L tokens computes L^2 / 2 pairs, so per_pair is half the multiplications and
+// additions of a pair. Layers with a window of W tokens attend to no more than W tokens each.
 #pragma once
 
 #include <algorithm>
@@ -14,12 +14,12 @@
 
 namespace heddle::request {
 
-// Every model has some; 0 throughout says that nobody set them (is_set()).
+// The cost of a model. All values 0 mean that it was never set (is_set()).
 struct PrefillFlops {
   double per_token = 0;
   double per_pair = 0;
   double per_window_pair = 0;
-  int64_t window = 0;  // tokens; 0: no layer has one
+  int64_t window = 0;  // window of the layers with a window, in tokens; 0: no layer has one
 
   [[nodiscard]] double of(int64_t num_tokens) const {
     const auto length = static_cast<double>(num_tokens);

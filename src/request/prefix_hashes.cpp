@@ -34,14 +34,14 @@ PrefixHash PrefixHashes::of(std::span<const TokenId> tokens) const {
 
 int64_t PrefixHashes::common_prefix(std::span<const TokenId> tokens, const PrefixHashes& other,
                                     std::span<const TokenId> other_tokens) const {
-  // Blocks [0, equal) are equal, block `different` is not or does not exist.
+  // Binary search: the first `equal` blocks agree, the first `different` do not or do not exist.
   int64_t equal = 0;
   int64_t different = std::min(num_blocks(), other.num_blocks()) + 1;
   while (different - equal > 1) {
     const int64_t middle = equal + (different - equal) / 2;
     (of_blocks(middle) == other.of_blocks(middle) ? equal : different) = middle;
   }
-  // The rest of the first block that differs or, behind the hashed part, of the tokens.
+  // Compares the tokens after the equal blocks one by one.
   const auto begin = static_cast<size_t>(equal * kBlockTokens);
   const auto [end, ignored] =
       std::mismatch(tokens.begin() + static_cast<std::ptrdiff_t>(begin), tokens.end(),

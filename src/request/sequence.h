@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sequence: one request on its way through the engine, with the scheduler's state of it.
 //
-// Prompt and output lie end to end in one vector: a step always computes a contiguous range of it,
-// also when a retracted sequence is computed again from its first token.
+// Prompt and output are stored in one vector, so that a step always computes a contiguous range of
+// it, also when a retracted sequence is computed again from its first token.
 //
 // Threading:  filled in by the submitting thread, from then on confined to the engine thread.
 // Invariants: num_computed <= tokens.size(); between steps every sequence has at least one token
 //             that was not computed, except one that asked for no output and has been prefilled.
-//             Pages and state slot belong to the scheduler; a waiting sequence owns none.
+//             The scheduler assigns pages and state slot; a waiting sequence owns none.
 #pragma once
 
 #include <algorithm>
@@ -26,21 +26,22 @@
 namespace heddle::request {
 
 enum class SequenceStatus {
-  kNew,       // not yet with a scheduler
-  kWaiting,   // owns nothing
+  kNew,       // not submitted to a scheduler yet
+  kWaiting,   // owns no pages or slots
   kRunning,   // owns pages for all of its tokens and, in hybrid models, a state slot
   kEnding,    // released; a step in flight still uses what it owns
-  kFinished,  // owns nothing, never runs again
+  kFinished,  // owns no pages or slots and never runs again
 };
 
 struct SequenceTimings {
   double submit_seconds = 0;
-  double first_step_seconds = -1;   // negative: not yet
-  double first_token_seconds = -1;  // negative: not yet
+  double first_step_seconds = -1;   // when the first step was planned; negative: not yet
+  double first_token_seconds = -1;  // when the first token was drawn; negative: not yet
 };
 
 struct Sequence {
-  // `resolved_seed` is the request's own or one from the engine; `eos_token_ids` the model's.
+  // `resolved_seed` is the request's seed or one chosen by the engine; `eos_token_ids` are the
+  // model's.
   Sequence(int64_t sequence_id, Request source, uint64_t resolved_seed,
            std::span<const TokenId> eos_token_ids)
       : id(sequence_id),
@@ -70,30 +71,30 @@ struct Sequence {
   Request request;  // its prompt was moved into `tokens`
   uint64_t seed = 0;
   int64_t num_prompt_tokens = 0;
-  std::string cache_namespace;         // the prefix cache shares only within it
-  PrefixHashes prefix_hashes;          // of the prompt, and of output that the cache knows
+  std::string cache_namespace;         // sequences share cached prefixes only within a namespace
+  PrefixHashes prefix_hashes;          // hashes of the prompt, and of output that the cache knows
   std::vector<TokenId> tokens;         // prompt, then output
-  std::vector<TokenId> ending_tokens;  // sorted: drawing one of them ends the text
+  std::vector<TokenId> ending_tokens;  // sorted; drawing one of these tokens ends the text
 
-  // Written by the scheduler.
+  // The scheduler writes the following fields.
   SequenceStatus status = SequenceStatus::kNew;
   bool takes_long_rope = false;  // see PlannedSequence::takes_long_rope
-  int64_t num_computed = 0;      // leading tokens whose KV rows and state exist
-  std::vector<int32_t> pages;    // page of token t is pages[t / page_size]
-  int32_t state_slot = 0;        // working slot; 0: none
-  int32_t batch_slot = -1;       // -1: not running
+  int64_t num_computed = 0;      // the first tokens, whose KV rows and state exist
+  std::vector<int32_t> pages;    // the page of token t is pages[t / page_size]
+  int32_t state_slot = 0;        // working state slot; 0: none
+  int32_t batch_slot = -1;       // batch slot; -1: the sequence does not run
   int32_t num_retractions = 0;
   int32_t num_preemptions = 0;
-  int64_t next_scored = 0;  // the prompt's tokens from here on want a log probability and have none
+  int64_t next_scored = 0;  // first prompt token that still needs its log probability
   CacheReport cache_report;
   DraftReport draft_report;
 
-  // Has taken over all output tokens but one that ended the text; null: any token may follow. An
-  // error of it ends the request.
+  // The grammar's state after all output tokens, except one that ended the text. Null: any token
+  // may follow.
   std::unique_ptr<ConstraintState> constraint;
-  Status constraint_status;
-  int64_t ended_at =
-      -1;  // the number of output tokens with which the form ended; negative: not yet
+  Status constraint_status;  // an error ends the request
+  // Number of output tokens with which the grammar ended the answer; negative: not yet.
+  int64_t ended_at = -1;
 
   SequenceTimings timings;
 
@@ -105,23 +106,24 @@ struct Sequence {
     return std::span<const TokenId>(tokens).subspan(static_cast<size_t>(num_prompt_tokens));
   }
 
-  // A token was drawn. In an answer that is held to a form it ends the text or is a part of it, by
-  // the rule of fill_mask().
+  // Appends a drawn token. With a constraint it either ends the text or is a part of it, by the
+  // rule of fill_mask().
   void append(TokenId token) {
     if (constraint != nullptr) take_over(token);
     tokens.push_back(token);
   }
 
-  // Which tokens may be drawn behind `num_tokens` of output, which the form has taken over: those
-  // that end the text where the form may end and min_new_tokens is reached, and those that the form
-  // takes as text. Bits as in ConstraintState::fill_mask(), at least one. Error: the form's.
+  // Sets a bit in `mask` for each token that may be drawn after `num_output` output tokens, all of
+  // which the constraint has accepted: tokens that the grammar accepts as text, and tokens that end
+  // the text if the grammar is complete and min_new_tokens is reached. Bits as in
+  // ConstraintState::fill_mask(), at least one is set. Error: the constraint's.
   [[nodiscard]] Status fill_mask(int64_t num_output, std::span<uint32_t> mask) const {
     HEDDLE_RETURN_IF_ERROR(constraint->fill_text_mask(mask));
     if (!constraint->is_complete()) return ok_status();
     set_endings(mask, may_end(num_output));
     if (std::ranges::any_of(mask, [](uint32_t word) { return word != 0; })) return ok_status();
-    // The answer must be longer, but only other requests' end tokens may follow; or nothing may
-    // follow, and the request has no end tokens.
+    // Either the answer must be longer and only end tokens may follow in the grammar, or no token
+    // may follow and the request has no end tokens.
     HEDDLE_RETURN_IF_ERROR(constraint->fill_text_mask(mask));
     if (std::ranges::any_of(mask, [](uint32_t word) { return word != 0; })) return ok_status();
     return constraint->fill_mask(mask);

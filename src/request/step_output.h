@@ -14,19 +14,20 @@ namespace heddle::request {
 struct SampledToken {
   int64_t sequence_id = 0;
   TokenId token = 0;
-  bool skipped = false;  // had ended before the step (PlannedSequence::ending_tokens); no token
-  TokenLogprob logprob;  // filled if the sequence asked for it
+  bool skipped = false;  // the sequence had ended before the step (PlannedSequence::new_tokens), so
+                         // no token was drawn
+  TokenLogprob logprob;  // filled in if the sequence asked for log probabilities
   Status error;          // for example all logits masked or not finite; `token` is meaningless then
 };
 
 // A token that the runner predicts after the sequence's last draw.
 struct MadeDraft {
   int64_t sequence_id = 0;
-  TokenId token = 0;    // or kKeptDraft
+  TokenId token = 0;    // the draft, or kKeptDraft if the runner keeps it to itself
   int32_t parent = -1;  // index among the sequence's made drafts; -1: follows the drawn token
 };
 
-// A prompt token with its log probability given the tokens before it.
+// A prompt token with its log probability, given the tokens before it.
 struct ScoredToken {
   int64_t sequence_id = 0;
   TokenLogprob logprob;
@@ -34,22 +35,22 @@ struct ScoredToken {
 };
 
 struct StepOutput {
-  // For every sequence of the plan with `sample`, in plan order, the span of tokens it drew: one,
-  // and one more for each draft that was accepted. Only the last of a span can have an error, only
-  // the single one of a span can be skipped.
+  // The drawn tokens of every sequence with `sample`, in plan order: one token, and one more for
+  // each accepted draft. Only the last token of a sequence can have an error, and a skipped one is
+  // the only one of its sequence.
   std::vector<SampledToken> tokens;
 
-  // For sequences with wanted_drafts, in plan order, the drafts made, a parent before its children;
-  // of some there are none.
+  // The drafts made for sequences with wanted_drafts, in plan order, a parent before its children.
+  // A sequence may have none.
   std::vector<MadeDraft> drafts;
 
-  // For every sequence with `scored` rows, in plan order: the token after each.
+  // For every sequence with `scored` rows, in plan order: the token after each of these rows.
   std::vector<ScoredToken> scored;
 
-  // Includes preparation for later steps of its shape, so that its time is not typical.
+  // The step also prepared later steps of its shape, so its time is not typical.
   bool warms_up = false;
 
-  // Ready for another step, with its memory.
+  // Empties the output for another step and keeps its memory.
   void clear() {
     tokens.clear();
     drafts.clear();
@@ -57,15 +58,15 @@ struct StepOutput {
   }
 };
 
-// Takes an output apart: the span of each sequence that has one, asked for in plan order.
+// Splits an output by sequence: next() returns the span of each sequence, asked for in plan order.
 // Cost: O(tokens) for all of them.
 template <typename Token>
 class SpanReader {
  public:
-  // `Token` is SampledToken, MadeDraft or ScoredToken, const or not.
+  // `Token` is SampledToken, MadeDraft or ScoredToken, possibly const.
   explicit SpanReader(std::span<Token> tokens) : rest_(tokens) {}
 
-  // Empty when the next token is not the sequence's.
+  // The tokens of this sequence; empty if the next token belongs to another one.
   [[nodiscard]] std::span<Token> next(int64_t sequence_id) {
     size_t count = 0;
     while (count < rest_.size() && rest_[count].sequence_id == sequence_id) ++count;

@@ -48,7 +48,8 @@ StopTextMatcher::StopTextMatcher(const StopConditions& stop)
 
 void StopTextMatcher::advance(Automaton& automaton, char byte) {
   int32_t state = automaton.state;
-  if (state == static_cast<int32_t>(automaton.text.size())) {  // a match that was ignored
+  // The text was matched completely, and the match was ignored.
+  if (state == static_cast<int32_t>(automaton.text.size())) {
     state = automaton.failure[static_cast<size_t>(state)];
   }
   while (state > 0 && automaton.text[static_cast<size_t>(state)] != byte) {
@@ -76,8 +77,8 @@ StopTextMatcher::Match StopTextMatcher::take(char byte) {
   return match;
 }
 
-// A complete text that was passed over must not hold anything back by itself: its longest border is
-// what may still grow.
+// A complete text whose match was ignored must not hold anything back: only its longest border can
+// still grow into a match.
 size_t StopTextMatcher::num_open() const {
   size_t open = 0;
   for (const Automaton& automaton : automata_) {

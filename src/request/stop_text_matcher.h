@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // StopTextMatcher finds stop texts and stop patterns in a text that arrives in pieces. It holds
-// back only characters that may begin a match.
+// back only the characters that may begin a match.
 //
-// One Knuth-Morris-Pratt automaton per stop text: the work per byte of text is amortised constant
-// for each of them, whatever their length; a StopPatternSearch per pattern. A match ends at the
-// earliest byte at which something is complete; if several end there, the first in the request's
-// order is reported, texts before patterns, and the longest match of a pattern.
+// Each stop text has a Knuth-Morris-Pratt automaton, with amortised constant work per byte of text
+// whatever its length; each pattern has a StopPatternSearch. A match ends at the earliest byte at
+// which a text or pattern is complete. If several end there, the first in the request's order is
+// reported, texts before patterns, and of a pattern its longest match.
 //
 // Threading: thread-confined.
 #pragma once
@@ -23,9 +23,9 @@
 
 namespace heddle::request {
 
-// Finds a StopPattern anywhere in a text that arrives byte by byte. It tracks a match from every
-// possible start, at most one per state of the automaton: of two in the same state the earlier is
-// longer. Cost: at most kMaxStates steps a byte, usually one or two.
+// Finds a StopPattern anywhere in a text that arrives byte by byte. It follows a match from every
+// possible start, at most one per state of the automaton: of two starts that reach the same state
+// the earlier gives the longer match. Cost: at most kMaxStates steps a byte, usually one or two.
 class StopPatternSearch {
  public:
   explicit StopPatternSearch(std::shared_ptr<const StopPattern> pattern)
@@ -56,15 +56,16 @@ class StopTextMatcher {
 
   StopTextMatcher() = default;
 
-  // With `keep_stop_text` the matched text stays in the output.
+  // With `keep_stop_text` in `stop` the matched text stays in the output.
   explicit StopTextMatcher(const StopConditions& stop);
 
   // Consumes a piece and appends to `output` the text that cannot begin a match. Returns the index
-  // of the completed text, or the number of texts plus a pattern's index, or kNoMatch. After a
-  // match no more input is consumed. If `may_match` is false, matches are ignored (min_new_tokens).
+  // of the matched stop text, or the number of texts plus the index of the matched pattern, or
+  // kNoMatch. After a match no more input is consumed. If `may_match` is false, matches are ignored
+  // (min_new_tokens).
   int push(std::string_view piece, bool may_match, std::string& output);
 
-  // Ends the text and appends the text held back.
+  // Ends the text: appends the text held back to `output`.
   void finish(std::string& output);
 
   [[nodiscard]] size_t num_held_back() const { return held_.size(); }
@@ -73,7 +74,8 @@ class StopTextMatcher {
   struct Automaton {
     std::string text;
     std::vector<int32_t> failure;  // failure[k]: longest proper border of the first k bytes
-    int32_t state = 0;             // bytes of `text` that the input currently ends with
+    int32_t state = 0;             // length of the longest prefix of `text` with which the input
+                                   // ends
   };
 
   struct Match {

@@ -22,7 +22,7 @@ Status check_token(std::string_view field, size_t index, TokenId token, int64_t 
                                       field, index, token, vocab_size - 1));
 }
 
-// Comparisons are written so that NaN fails them.
+// The comparison is false for NaN.
 bool within(float value, float low, float high) { return value >= low && value <= high; }
 
 Status check_size(std::string_view field, size_t size, size_t limit) {
@@ -31,7 +31,7 @@ Status check_size(std::string_view field, size_t size, size_t limit) {
       fmt::format("{} has {} entries; at most {} are allowed", field, size, limit));
 }
 
-// A device applies them in parallel, so that the order of duplicates would be undefined.
+// A device applies the biases in parallel, so the order of duplicates would be undefined.
 Status check_distinct(const std::vector<std::pair<TokenId, float>>& logit_bias) {
   std::vector<TokenId> tokens;
   for (const auto& [token, bias] : logit_bias) tokens.push_back(token);
@@ -124,7 +124,7 @@ Status validate_request(const Request& request, const RequestLimits& limits) {
     return invalid_argument("prompt is empty; it needs at least one token");
   HEDDLE_RETURN_IF_ERROR(validate_stop(request.stop, limits.vocab_size));
 
-  // Written as a difference: max_new_tokens comes from outside and the sum could overflow.
+  // Written as a difference: max_new_tokens comes from a client, and a sum could overflow.
   const auto prompt_tokens = static_cast<int64_t>(request.prompt.size());
   const int64_t room = limits.context_length - prompt_tokens;
   if (request.stop.max_new_tokens > room) {
