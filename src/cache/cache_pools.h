@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// CachePools: the ids of pages of each page table, state slots and snapshot slots, and the memory
-// behind them. Hands ids out and lists the device's work for them at the head of the next step:
-// give unused memory back, and save the last states of sequences into snapshot slots.
+// CachePools: the ids of pages of each page table, of state slots and of snapshot slots, and a
+// budget for their memory. It hands out ids and plans two kinds of moves for the head of the next
+// step: returning unused memory to the system, and saving the last states of sequences into
+// snapshot slots.
 //
-// Snapshots use the state slots, or have a format and slots of their own (PoolSizes).
+// Snapshots either use state slots, or have a format and slots of their own (PoolSizes).
 //
 // Threading:  confined to the engine thread.
 // Invariants: the bytes in use are those of the ids that are not free; a save reads a state slot
-//             that is free again and writes a snapshot slot of the tree, each at most once.
+//             that is already free and writes a snapshot slot of the tree, each at most once.
 // Cost:       O(1) per id.
 #pragma once
 
@@ -24,7 +25,7 @@
 
 namespace heddle::cache {
 
-// The ids that a caller is about to take.
+// The number of ids of each kind that a caller is about to take.
 struct PoolDemand {
   int64_t pages = 0;
   int64_t states = 0;
@@ -37,7 +38,7 @@ class CachePools {
   CachePools(const CachePools&) = delete;
   CachePools& operator=(const CachePools&) = delete;
 
-  // Bytes of an id are at least one, so that they may divide.
+  // The sizes of an id are at least one byte here, so that they can be divisors.
   [[nodiscard]] const PoolSizes& sizes() const { return sizes_; }
 
   // The pages of page table 0.
@@ -58,7 +59,7 @@ class CachePools {
     return sizes_.has_own_snapshot_slots() ? own_snapshots_ : states_;
   }
 
-  // The pages of tables 1 and up, which have windows. Sequences pin them themselves.
+  // The pages of tables 1 and up, which have windows. Sequences pin these pages themselves.
   [[nodiscard]] std::span<WindowPages> windows() { return windows_; }
 
   [[nodiscard]] std::span<const WindowPages> windows() const { return windows_; }
@@ -68,23 +69,24 @@ class CachePools {
     return states_.num_used() + own_snapshots_.num_used();
   }
 
-  // Take free ids. There are enough, and enough memory (both checked): RoomMaker sees to it.
+  // The take functions allocate free ids. There must be enough ids and memory (both checked);
+  // RoomMaker sees to that.
   void take_pages(int64_t count, std::vector<int32_t>& pages);
   [[nodiscard]] int32_t take_state();
   [[nodiscard]] int32_t take_snapshot();
 
-  // Copies the working state in slot `from` to snapshot slot `to` at the head of the next step.
-  // Forgotten if `to` is freed before.
+  // Plans a copy of the working state in slot `from` to snapshot slot `to` at the head of the next
+  // step. The copy is cancelled if `to` is freed before.
   void save_at_next_step(int32_t from, int32_t to) { saves_.push_back({.from = from, .to = to}); }
 
-  // Adds to `plan` what the head of the next step does with these pools.
+  // Adds the moves that are due to `plan`, for the head of its step.
   void plan_head(request::BatchPlan& plan);
 
   [[nodiscard]] int64_t bytes_of(const PoolDemand& demand) const;
 
   [[nodiscard]] int64_t bytes_in_use() const { return budget_.bytes_in_use(); }
 
-  // Proves the invariants or aborts. Cost: O(ids).
+  // Checks the invariants and aborts if one is broken. Cost: O(ids).
   void check_invariants() const;
 
  private:
@@ -98,7 +100,7 @@ class CachePools {
     MemoryKind kind;
   };
 
-  // And cancels saves into them.
+  // Reports freed snapshot slots to the budget and cancels saves into them.
   struct FreedSnapshots final : FreedIds {
     FreedSnapshots(MemoryBudget& shared, std::vector<ops::IdCopy>& planned)
         : FreedIds(shared, MemoryKind::kSnapshots), saves(planned) {}
@@ -110,15 +112,16 @@ class CachePools {
 
   PoolSizes sizes_;
   MemoryBudget budget_;
-  ReleasedIds unused_;              // the next step returns their memory
-  std::vector<ops::IdCopy> saves_;  // from working slots to snapshot slots of the tree
+  ReleasedIds unused_;              // ids whose memory the next step returns to the system
+  std::vector<ops::IdCopy> saves_;  // copies planned from working slots to snapshot slots of the
+                                    // tree
   FreedIds freed_pages_{budget_, MemoryKind::kPages};
   FreedIds freed_states_{budget_, MemoryKind::kStates};
   FreedSnapshots freed_snapshots_{budget_, saves_};
   PageAllocator pages_;
   std::vector<WindowPages> windows_;
   StateAllocator states_;
-  StateAllocator own_snapshots_;  // empty where snapshots use states_
+  StateAllocator own_snapshots_;  // empty if snapshots use states_
 };
 
 }  // namespace heddle::cache

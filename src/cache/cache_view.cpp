@@ -9,12 +9,12 @@
 namespace heddle::cache {
 namespace {
 
-// Roots and children that one view compares, so that a tree with very wide nodes holds up no step:
-// about a millisecond where each of them misses the processor's caches. Shown are the best of
-// these.
+// Most roots and children that one view examines, so that a tree with very wide nodes delays no
+// step: about a millisecond if each of them misses the processor's caches. The view shows the best
+// of these.
 constexpr int64_t kMaxCompared = 10000;
 
-// The most recently used node comes first.
+// A node to show; the most recently used one is shown first.
 struct Candidate {
   const PrefixNode* node = nullptr;
   const std::string* name_space = nullptr;
@@ -47,7 +47,8 @@ PrefixNodeView view_node(const Candidate& shown, int64_t max_tokens, uint64_t cl
   return view;
 }
 
-// `path` leads from below a root to the end of what the prompt agrees with: its nodes come first.
+// `path` leads from a child of a root to the last node that matches the prompt; its nodes come
+// first.
 void view_tree(const PrefixTree& tree, const std::vector<const PrefixNode*>& path,
                const InspectionOptions& options, PrefixTreeView& view) {
   if (options.max_nodes <= 0) return;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// CacheView: copies what people look at out of the cache: pools, tree and the reuse of a prompt
-// (heddle/inspection.h).
+// CacheView: copies the state of the cache for display: its pools, its tree and how much of a
+// prompt it could reuse (heddle/inspection.h).
 //
 // Threading: as the cache: confined to the engine thread.
-// Cost:      O(nodes shown and their children, log of that each), where of very wide trees 10,000
-//            roots and children are looked at; with a prompt also one match.
+// Cost:      O(n log n) for the nodes shown and their children; of very wide trees it examines at
+//            most 10,000 roots and children. With a prompt also one match.
 #pragma once
 
 #include <heddle/inspection.h>
@@ -14,8 +14,8 @@
 
 namespace heddle::cache {
 
-// Fills the pools, the tree and, with a prompt, its reuse. `prompt` is a sequence that was not
-// submitted; null: none.
+// Fills in the pools, the tree and, with a prompt, its reuse. `prompt` is a sequence that was not
+// submitted; null: no prompt.
 void view_cache(const PrefixCache& cache, const InspectionOptions& options,
                 const request::Sequence* prompt, Inspection& inspection);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CachedSequence: what the cache keeps for a running sequence beside its pages and its working
-// slot, which are in request::Sequence. Plain data that PrefixCache fills and empties; empty while
+// CachedSequence: the cache's data about a running sequence, besides its pages and its working
+// slot, which are in request::Sequence. Plain data that PrefixCache fills and clears; empty while
 // the sequence waits.
 #pragma once
 
@@ -20,25 +20,30 @@ struct CachedSequence {
     int32_t slot = 0;
     bool keeps_hidden = false;
     bool decode = false;
-    bool middle = false;  // not requested; kept in case another sequence forks
+    bool middle = false;  // taken without a request, in case another sequence forks there
   };
 
-  PrefixLock path;             // KV of the deepest node the sequence shares or published
-  PrefixLock source;           // the state it starts from, until its first step is done
-  bool has_published = false;  // `path` holds its own tokens, to the end of its edge
-  int64_t shared_tokens = 0;   // the tree owns the pages of these tokens
-  int64_t kv_tokens = 0;       // tokens with KV rows
-  int64_t dead_pages = 0;      // leading pages, released because no layer reads them any more
+  PrefixLock path;             // lock on the KV of the deepest node that the sequence shares or
+                               // published
+  PrefixLock source;           // lock on the state from which it starts, until its first step is
+                               // done
+  bool has_published = false;  // the node of `path` was published by this sequence, and the edge
+                               // ends there
+  int64_t shared_tokens = 0;   // the tree owns the pages of the first `shared_tokens` tokens
+  int64_t kv_tokens = 0;       // tokens whose KV rows existed at admission
+  int64_t dead_pages = 0;      // first pages of the list that were released because no layer reads
+                               // them any more
   std::vector<PinnedWindow> windows;   // by page table, from table 1 on
-  std::vector<Pending> pending;        // ascending
-  std::vector<int64_t> forks;          // positions at which other sequences fork off
-  PrefixNode* decode_node = nullptr;   // the last decode snapshot
-  bool publishes_only_at_end = false;  // nothing enters the tree before the end
-  bool publishes_prefix = false;       // models without state: a prefill step is in flight
+  std::vector<Pending> pending;        // ascending by their tokens
+  std::vector<int64_t> forks;          // token counts at which other sequences fork off
+  PrefixNode* decode_node = nullptr;   // node of the last decode snapshot
+  bool publishes_only_at_end = false;  // publishes nothing before the sequence has ended
+  bool publishes_prefix = false;       // for models without state: a prefill step to be published
+                                       // is in flight
 
-  uint64_t began = 0;  // on the tree's clock
+  uint64_t began = 0;  // tick of the tree's clock at admission
 
-  // Work at the head of the first step.
+  // Moves for the head of the first step.
   bool starts = false;
   int32_t copy_state_from = 0;
   ops::IdCopy copy_page;

@@ -10,7 +10,8 @@
 namespace heddle::cache {
 namespace {
 
-// Most conversations continue at their end; a few in a hundred are edited earlier.
+// Factor for states in the middle of a chain: most conversations continue at their end, a few in a
+// hundred are edited earlier.
 constexpr double kMiddleOfChain = 1.0 / 16;
 
 }  // namespace
@@ -25,7 +26,8 @@ VictimKey EvictionScore::leaf_key(const PrefixNode& node) const {
     return {static_cast<double>(node.kv_used), node.kv_used, node.serial};
   }
   if (node.has_state()) return state_key(node);
-  // Without states the edge itself is lost, and a sequence that needs it resumes where it begins.
+  // Without states the edge itself is lost, and a sequence that needs it resumes at the edge's
+  // begin.
   const auto bytes = static_cast<double>(std::max<int64_t>(node.num_owned_pages(), 1)) *
                      static_cast<double>(options_.page_bytes);
   const double score = node.kv_uses.log2_at_zero(half_life_) + log2_work(node.begin, node.depth()) -

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// GhostSet: the hashes of prefixes at which sequences could resume until they were evicted. A
-// prompt that finds one here would have been a hit with more memory.
+// GhostSet: the hashes of evicted prefixes at which sequences could have resumed. A prompt that
+// finds one here would have been a cache hit with more memory.
 //
 // deepest() reads a prompt block by block (request/prefix_hashes.h), so that it need not be hashed
-// again at every token: offsets() tells where after a block prefixes may have ended.
+// again at every token: offsets() says how many tokens after a block evicted prefixes may have
+// ended.
 //
-// The tables have a fixed size, and newer entries replace older ones: ghosts are forgotten after
-// the pool has been filled a few times, and never take more memory.
+// The tables have a fixed size and newer entries replace older ones. So ghosts are forgotten after
+// the pool was filled a few times, and memory does not grow.
 //
 // Threading: confined to the engine thread. Cost: O(1); nothing is allocated after construction.
 #pragma once
@@ -28,7 +29,7 @@ namespace heddle::cache {
 
 class GhostSet {
  public:
-  // Room for about `wanted` hashes, 24 to 1536 KiB.
+  // `wanted`: number of hashes to hold, about; the tables take 24 to 1536 KiB.
   explicit GhostSet(int64_t wanted)
       : hashes_(std::bit_ceil(static_cast<size_t>(std::clamp<int64_t>(wanted, 1 << 10, 1 << 16)))),
         ends_(hashes_.size()) {}
@@ -44,20 +45,20 @@ class GhostSet {
     if (contains(hash.all)) hashes_[index(hash.all)] = 0;
   }
 
-  // False for 0.
+  // Always false for hash 0.
   [[nodiscard]] bool contains(uint64_t hash) const {
     return hash != 0 && hashes_[index(hash)] == hash;
   }
 
-  // Bit n: there may be a prefix of n tokens more than the whole blocks of this hash.
+  // Bit n is set if a prefix may end n tokens after the whole blocks with this hash.
   [[nodiscard]] uint64_t offsets(uint64_t blocks) const {
     const Ends& ends = ends_[index(blocks)];
     return ends.blocks == blocks ? ends.offsets : 0;
   }
 
-  // The deepest prefix of the tokens, beyond `above` tokens, that is in the set; `above` if there
-  // is none. `hashes` are those of the tokens, all whole blocks of them (checked). Cost: O(blocks
-  // beyond `above`), a look into a table each.
+  // Length of the longest prefix of the tokens in the set that is longer than `above`; `above` if
+  // there is none. `hashes` are those of all whole blocks of the tokens (checked). Cost: O(blocks
+  // beyond `above`), one table lookup each.
   [[nodiscard]] int64_t deepest(std::span<const TokenId> tokens,
                                 const request::PrefixHashes& hashes, int64_t above) const {
     constexpr int64_t kBlock = request::PrefixHashes::kBlockTokens;
@@ -90,7 +91,7 @@ class GhostSet {
 
   [[nodiscard]] size_t index(uint64_t hash) const { return hash & (hashes_.size() - 1); }
 
-  std::vector<uint64_t> hashes_;  // 0: none
+  std::vector<uint64_t> hashes_;  // by index(hash); 0: empty entry
   std::vector<Ends> ends_;
 };
 

@@ -47,7 +47,7 @@ bool IdPool::allocate(int64_t count, std::vector<int32_t>& ids) {
 }
 
 void IdPool::free(std::span<const int32_t> ids) {
-  // Backwards, so that a sequence's pages come back in their old order.
+  // In reverse order, so that a sequence's pages are handed out again in their old order.
   for (size_t i = ids.size(); i-- > 0;) {
     const int32_t id = ids[i];
     check_id(id);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// IdPool: hands out the ids 1..n of equal things (KV pages, state slots) and knows the owner of
-// each. It moves indices only; a pool of memory stands beside it. Id 0 is
-// never handed out: it stands for "none", for example in unused entries of a page table.
+// IdPool: hands out the ids 1..n of equal resources (KV pages, state slots) and records the owner
+// of each. It manages indices only; the memory is in a separate pool. Id 0 is never handed out: it
+// means "none", for example in unused entries of a page table.
 //
-// The id that was freed last is handed out first, and fresh ids in ascending order: the memory in
-// use stays dense, and with a lazily committed mapping resident memory grows only with use.
+// The id freed last is handed out first, and new ids in ascending order. So the memory in use stays
+// dense, and with a lazily committed mapping the resident memory grows only with use.
 //
 // Threading:  confined to the engine thread.
-// Invariants: free + request + tree + in transfer + pending reclaim = size, always (the accounting
-//             identity of the pools); an id has exactly one owner; its generation counts
+// Invariants: ids of all owners add up to the size of the pool: free + request + tree + in
+//             transfer + pending reclaim = size; an id has exactly one owner; its generation counts
 //             allocations.
 // Cost:       allocate and free are O(1) per id and never touch the heap.
 #pragma once
@@ -24,8 +24,8 @@ namespace heddle::cache {
 enum class Owner : uint8_t {
   kFree,
   kRequest,         // a running sequence
-  kTree,            // kept for later requests
-  kInTransfer,      // being copied to or from another tier
+  kTree,            // the prefix tree, which keeps it for later requests
+  kInTransfer,      // being copied to or from another memory tier
   kPendingReclaim,  // free once the step that still uses it has finished
 };
 
@@ -33,32 +33,32 @@ inline constexpr int kNumOwners = 5;
 
 class IdPool {
  public:
-  // Is called for every id that becomes free.
+  // Notified of every id that becomes free.
   class FreeObserver {
    public:
     virtual ~FreeObserver() = default;
     virtual void freed(std::span<const int32_t> ids) = 0;
   };
 
-  // `name` appears in the messages of failed checks. `size` fits int32 (checked).
+  // `name` appears in the messages of failed checks. `size` must fit int32 (checked).
   IdPool(std::string name, int64_t size);
 
-  // Appends `count` ids to `ids` and gives them to Owner::kRequest, or changes nothing and returns
-  // false if fewer are free.
+  // Appends `count` ids to `ids`, owned by Owner::kRequest. If fewer are free it returns false and
+  // changes nothing.
   [[nodiscard]] bool allocate(int64_t count, std::vector<int32_t>& ids);
 
   // One id, or 0 if none is free.
   [[nodiscard]] int32_t allocate_one();
 
-  // `observer` must outlive the pool; null: none.
+  // `observer` must outlive the pool; null removes it.
   void set_free_observer(FreeObserver* observer) { observer_ = observer; }
 
-  // Frees ids of either owner. Freeing a free id is a broken invariant and aborts, naming the id.
+  // Frees ids of any owner. Freeing a free id is a broken invariant: it aborts and names the id.
   void free(std::span<const int32_t> ids);
 
   void free_one(int32_t id) { free({&id, 1}); }
 
-  // Changes the owner of an id and nothing else.
+  // Changes only the owner of an id, which must be `from` (checked).
   void move(int32_t id, Owner from, Owner to);
 
   [[nodiscard]] int64_t size() const { return size_; }
@@ -71,11 +71,12 @@ class IdPool {
 
   [[nodiscard]] Owner owner(int32_t id) const;
 
-  // How often the id has been allocated. A user of an id that keeps the generation with it notices
-  // when the id was handed to another owner.
+  // How often the id has been allocated. Whoever stores an id with its generation can detect that
+  // the id was handed out again.
   [[nodiscard]] uint32_t generation(int32_t id) const;
 
-  // Proves the invariants or aborts naming the id. Cost: O(size), for tests and idle time.
+  // Checks the invariants; aborts with the id if one is broken. Cost: O(size), for tests and idle
+  // time.
   void check_invariants() const;
 
  private:
@@ -89,7 +90,7 @@ class IdPool {
   std::string name_;
   int64_t size_;
   std::vector<Slot> slots_;        // [size + 1], by id
-  std::vector<int32_t> free_ids_;  // the next one to hand out is last
+  std::vector<int32_t> free_ids_;  // the last one is handed out next
   std::array<int64_t, kNumOwners> counts_{};
   FreeObserver* observer_ = nullptr;
 };

@@ -13,7 +13,7 @@
 namespace heddle::cache {
 namespace {
 
-// Far beyond any model, and small enough that the product of all fields of a layout fits int64.
+// Limits far beyond any model, so small that the product of all fields of a layout fits int64.
 constexpr int64_t kMaxLayers = int64_t{1} << 12;
 constexpr int64_t kMaxWidth = int64_t{1} << 14;
 constexpr int64_t kMaxParts = 16;

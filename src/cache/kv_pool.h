@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// KvPool: the memory of the KV pages. Per attention layer K is [P, S, Nkv, D] and V [P, S, Nkv,
-// Dv], or V is not there because values are a part of the keys; P = num_pages + 1: page 0
-// belongs to no sequence. Which pages are in use is the PageAllocator's business.
+// KvPool: the memory of the KV pages. Per attention layer K is [P, S, Nkv, D] and V is [P, S, Nkv,
+// Dv]; V does not exist if values are a part of the keys. P = num_pages + 1, because page 0 belongs
+// to no sequence. PageAllocator records which pages are in use.
 //
-// Layer-major, so that a layer's attention sees one dense tensor. Memory is committed when a page
-// is first written: resident memory follows the highest page ever used.
+// The memory is ordered by layer, so that a layer's attention reads one dense tensor. It is
+// committed when a page is first written: resident memory follows the highest page ever used.
 //
 // Threading: views may be used from several threads at once as long as no page is written by one
-// while another uses it.
-// Cost: create() maps, it touches nothing.
+//            while another uses it.
+// Cost:      create() maps the memory and touches none of it.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ class KvPool {
 
   [[nodiscard]] MutableTensorView k(int64_t layer);
 
-  // A view without memory where values are a part of the keys.
+  // Empty if values are a part of the keys.
   [[nodiscard]] MutableTensorView v(int64_t layer);
 
   [[nodiscard]] const KvLayout& layout() const { return layout_; }
@@ -41,13 +41,13 @@ class KvPool {
 
   [[nodiscard]] int64_t bytes() const { return memory_.size(); }
 
-  // The pages' memory may go back to the system; their contents are undefined afterwards. Pages
-  // that follow each other in `pages` and in the pool are given back in one piece, which is what
-  // lets memory go back where a layer's share of a page is less than a memory page.
+  // Lets the memory of the pages return to the system; their contents are undefined afterwards.
+  // Pages that are consecutive both in `pages` and in the pool are discarded in one call. That
+  // allows memory to return where a layer's part of a page is smaller than a memory page.
   Status discard_pages(device::Stream& stream, std::span<const int32_t> pages);
 
  private:
-  // One layer's K or V.
+  // The memory of one layer's K or V.
   struct Region {
     std::byte* base = nullptr;
     int64_t page_bytes = 0;

@@ -67,7 +67,7 @@ bool MemoryBudget::commit(MemoryKind kind, std::span<const int32_t> wanted, Rele
   Ids& ids = pools_[kind];
   const bool limited = shared_bytes_ > 0;
   if (limited && std::ssize(wanted) * ids.bytes_each > shared_bytes_ - bytes_in_use()) return false;
-  // All of them leave the idle first, so that none of them is released for another.
+  // First removes all wanted ids from the idle ones, so that none is released for another.
   for (const int32_t id : wanted) {
     State& state = ids.state(id);
     HEDDLE_CHECK(state != State::kInUse);
@@ -79,7 +79,7 @@ bool MemoryBudget::commit(MemoryKind kind, std::span<const int32_t> wanted, Rele
   return true;
 }
 
-// There is an idle one, because the ids in use alone fit.
+// Some id must be idle, because the ids in use alone fit the budget.
 void MemoryBudget::release_one(MemoryKind user, ReleasedIds& released) {
   for (const MemoryKind kind : kMemoryKinds) {
     if (kind != user && pools_[kind].release_one(released[kind])) return;

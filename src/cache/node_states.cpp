@@ -68,12 +68,12 @@ void NodeStates::check_invariants(const RadixTree& tree) const {
     ++counts.states;
     if (node.state_locks == 0) ++counts.evictable_states;
     if (node.state.middle) ++counts.middle_states;
-    // I5: a lock on a state is a lock on its node.
+    // I5: every lock on a state is also a lock on its node.
     int64_t locks_below = 0;
     for (const auto& child : node.children) locks_below += child->locks;
     HEDDLE_CHECK_GE(node.locks - locks_below, node.state_locks);
   });
-  // I4, I11: the counters agree with the nodes, and the pool with the counters.
+  // I4, I11: the counters agree with the nodes, and the pool agrees with the counters.
   HEDDLE_CHECK_EQ(counts_.states, counts.states);
   HEDDLE_CHECK_EQ(counts_.evictable_states, counts.evictable_states);
   HEDDLE_CHECK_EQ(counts_.middle_states, counts.middle_states);

@@ -35,13 +35,14 @@ class OwnershipCheck {
       slots += pools_.snapshots().ids().count(Owner::kRequest);
     }
     HEDDLE_CHECK_EQ(std::ssize(slots_), slots);
-    // I13: a state that a step in flight reads is not one that a step in flight writes.
+    // I13: no step in flight reads a state that a step in flight writes.
     for (const int32_t source : sources_) {
       HEDDLE_CHECK(!slots_.contains({&pools_.snapshots(), source}));
     }
   }
 
-  // I9: with one snapshot for each step, all of them lie on the grid.
+  // I9: with the policy extra_buffer, which saves one snapshot per step, all labels are on the
+  // grid.
   void check_labels() const {
     if (options_.policy != SnapshotPolicy::kExtraBuffer) return;
     tree_.nodes().for_each_node([&](const PrefixNode& node) {
@@ -50,7 +51,8 @@ class OwnershipCheck {
   }
 
  private:
-  // A page with one owner is pinned once, one of the tree as often as it counts.
+  // A page owned by a sequence must be pinned once, a page of the tree as often as its counter
+  // says.
   template <typename Window>
   static void check_holders(const Window& window, const std::map<int32_t, int64_t>& pinned) {
     int64_t num_own = 0;
@@ -68,8 +70,9 @@ class OwnershipCheck {
     }
   }
 
-  // I3: a page of a sequence is its own alone, or the tree's where it is shared. I12: there are
-  // pages for every token, and tokens left to compute unless a kept hidden vector draws the next.
+  // I3: each page of a sequence belongs to it alone, or is shared and belongs to the tree. I12:
+  // every token has a page, and some tokens are left to compute unless a kept hidden vector draws
+  // the next one.
   void check_pages(const request::Sequence& sequence, const CachedSequence& cached) {
     const PageAllocator& pages = pools_.pages();
     HEDDLE_CHECK_GE(std::ssize(sequence.pages), pages.pages_for(sequence.num_computed));
@@ -86,8 +89,8 @@ class OwnershipCheck {
     }
   }
 
-  // I3, I12: in each table with a window, from the first page that the next token sees, there is a
-  // page for every token computed, and none is free.
+  // I3, I12: in each table with a window, every computed token from the first page that the next
+  // token reads has a page that is not free.
   void check_windows(const request::Sequence& sequence, const CachedSequence& cached) {
     HEDDLE_CHECK_EQ(cached.windows.size(), holders_.size());
     for (size_t i = 0; i < holders_.size(); ++i) {
@@ -103,7 +106,7 @@ class OwnershipCheck {
     }
   }
 
-  // The label of the working slot is what has been computed.
+  // The label of the working slot equals the number of computed tokens.
   void check_working_state(const request::Sequence& sequence) {
     HEDDLE_CHECK_EQ(sequence.state_slot != 0, options_.pools.has_states());
     if (sequence.state_slot == 0) return;
@@ -111,7 +114,7 @@ class OwnershipCheck {
     HEDDLE_CHECK_EQ(pools_.states().label(sequence.state_slot), sequence.num_computed);
   }
 
-  // I10, and I8 for the state that the first step copies: it is that of the tokens found.
+  // I10, and I8 for the state that the first step copies: its label is the number of reused tokens.
   void check_source(const request::Sequence& sequence, const CachedSequence& cached) {
     if (!cached.source.locks_state) return;
     const int32_t slot = tree_.state_slot(cached.source.node);
@@ -123,8 +126,8 @@ class OwnershipCheck {
     sources_.push_back(slot);
   }
 
-  // I13: slots that steps in flight write belong to one sequence. I9: on the grid, but for the end
-  // with its hidden vector and for the policy that has no grid.
+  // I13: slots that steps in flight write belong to one sequence. I9: labels are on the grid,
+  // except the end of a prompt with its hidden vector, and except for the policy no_buffer.
   void check_pending(const request::Sequence& sequence, const CachedSequence& cached) {
     int64_t last = sequence.num_computed;
     for (const CachedSequence::Pending& pending : cached.pending) {
@@ -145,7 +148,8 @@ class OwnershipCheck {
   const CachePools& pools_;
   const PrefixTree& tree_;
   std::set<int32_t> pages_;                          // pages that sequences own
-  std::vector<std::map<int32_t, int64_t>> holders_;  // by window: how many sequences pin a page
+  std::vector<std::map<int32_t, int64_t>> holders_;  // by table with a window: how many sequences
+                                                     // pin a page
   std::set<std::pair<const StateAllocator*, int32_t>> slots_;
   std::vector<int32_t> sources_;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// check_ownership: proves that running sequences and the tree together own exactly the ids that are
-// not free, and that what each sequence has agrees with what it computed. It reads; it has no part
-// in what it proves. The invariants' numbers are those of prefix_tree.h.
+// check_ownership: checks that running sequences and the tree together own exactly the ids that are
+// not free, and that the memory of each sequence agrees with the tokens it has computed. It only
+// reads. The numbers of the invariants are those of prefix_tree.h.
 #pragma once
 
 #include <span>
@@ -19,7 +19,7 @@ struct AdmittedSequence {
   const CachedSequence* cached = nullptr;
 };
 
-// Aborts naming what disagrees. `running` are all sequences that have been admitted and not
+// Aborts with the values that disagree. `running` are all sequences that have been admitted and not
 // released. Cost: O(ids).
 void check_ownership(const PrefixCacheOptions& options, const CachePools& pools,
                      const PrefixTree& tree, std::span<const AdmittedSequence> running);

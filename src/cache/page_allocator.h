@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// PageAllocator: which KV pages are free. A page holds `page_size` consecutive tokens of one
-// sequence, in every full-attention layer.
+// PageAllocator: records which KV pages are free. A page holds `page_size` consecutive tokens of
+// one sequence, in every full-attention layer.
 //
-// A sequence's pages cover all of its stored tokens and no more than one page beyond: page of token
-// t is pages[t / page_size]. Degradation when the pool is short: allocation fails as a whole,
-// nothing is taken; the scheduler leaves the request waiting or retracts a running one.
+// A sequence's pages cover all of its stored tokens and at most one page more: the page of token t
+// is pages[t / page_size]. If the pool is short, an allocation fails and takes no page; the
+// scheduler then leaves the request waiting or retracts a running one.
 //
 // Threading, invariants and cost: as IdPool.
 #pragma once
@@ -25,7 +25,7 @@ namespace heddle::cache {
 
 class PageAllocator {
  public:
-  // `page_size` is valid (checked).
+  // `page_size` must be valid (checked).
   PageAllocator(int64_t num_pages, int32_t page_size)
       : ids_("KV page", num_pages), page_size_(page_size) {
     HEDDLE_CHECK(valid_page_size(page_size));
@@ -33,23 +33,24 @@ class PageAllocator {
 
   [[nodiscard]] int32_t page_size() const { return page_size_; }
 
-  // Pages that hold `num_tokens` tokens.
+  // Number of pages that `num_tokens` tokens need.
   [[nodiscard]] int64_t pages_for(int64_t num_tokens) const {
     return (num_tokens + page_size_ - 1) / page_size_;
   }
 
-  // Appends what `pages` lacks to hold `num_tokens` tokens: all of it, or nothing and false.
+  // Appends the pages that `pages` lacks for `num_tokens` tokens. If there are too few it returns
+  // false and appends none.
   [[nodiscard]] bool grow(int64_t num_tokens, std::vector<int32_t>& pages) {
     const int64_t missing = pages_for(num_tokens) - static_cast<int64_t>(pages.size());
     return missing <= 0 || ids_.allocate(missing, pages);
   }
 
-  // Appends `count` pages: all of them, or nothing and false.
+  // Appends `count` pages. If fewer are free it returns false and appends none.
   [[nodiscard]] bool allocate(int64_t count, std::vector<int32_t>& pages) {
     return ids_.allocate(count, pages);
   }
 
-  // Frees all pages and empties the vector (its capacity stays).
+  // Frees all pages and empties the vector, which keeps its capacity.
   void release(std::vector<int32_t>& pages) {
     ids_.free(pages);
     pages.clear();

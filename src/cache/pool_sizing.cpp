@@ -14,7 +14,7 @@
 namespace heddle::cache {
 namespace {
 
-// Ids are int32; a pool of this many pages of one token is beyond any machine's use.
+// Ids are int32; no machine has memory for a pool of this many pages of one token.
 constexpr int64_t kMaxPages = int64_t{1} << 30;
 constexpr int64_t kMaxContext = int64_t{1} << 40;
 
@@ -99,23 +99,23 @@ Status validate(const PoolBudget& budget) {
   return {};
 }
 
-// The quantities of the rules.
+// The quantities of the rules in pool_sizing.h.
 struct Sizing {
   int64_t usable = 0;          // M without the slots 0
   int64_t page_bytes = 0;      // k; 0 without KV
   int64_t state_bytes = 0;     // s; 0 without state
-  int64_t snapshot_bytes = 0;  // f; 0: snapshots share the states' slots
+  int64_t snapshot_bytes = 0;  // f; 0: snapshots use the states' slots
   int64_t states_per_request = 0;
   int64_t asked_requests = 0;
-  int64_t fixed_pages = 0;    // from max_total_tokens; 0: not fixed
+  int64_t fixed_pages = 0;    // pages for max_total_tokens; 0: not fixed
   int64_t context_pages = 0;  // pages of one full context
 
   [[nodiscard]] int64_t bytes_per_request() const { return states_per_request * state_bytes; }
 
-  // The least that states need for one request to run.
+  // Least bytes of states and snapshots with which one request can run.
   [[nodiscard]] int64_t least_state_bytes() const { return bytes_per_request() + snapshot_bytes; }
 
-  // Whether pages and states have memory in common (rule 7).
+  // Whether pages and states share memory (rule 7).
   [[nodiscard]] bool shares(const PoolBudget& budget) const {
     return page_bytes > 0 && state_bytes > 0 && fixed_pages == 0 &&
            budget.release_granule_bytes > 0 &&
@@ -128,7 +128,7 @@ struct Sizing {
         .num_states;
   }
 
-  // As many states as `wanted`, and fewer where that leaves KV less than it must have.
+  // Number of states: `wanted`, or fewer if KV would get less than its minimum.
   [[nodiscard]] int64_t states_beside_kv(int64_t wanted) const {
     const int64_t kv_first = std::max(fixed_pages, int64_t{page_bytes > 0}) * page_bytes;
     return std::max(std::min(wanted, (usable - kv_first) / state_bytes), states_per_request);
@@ -139,7 +139,7 @@ struct Sizing {
   }
 };
 
-// Rules 1 to 6.
+// Rules 1 to 6, for a pool that holds running requests only.
 PoolSizes plan_for_running(const PoolBudget& budget, const Sizing& sizing) {
   PoolSizes sizes;
   if (sizing.state_bytes > 0) {
@@ -151,7 +151,7 @@ PoolSizes plan_for_running(const PoolBudget& budget, const Sizing& sizing) {
   }
   sizes.num_pages = sizing.page_bytes > 0
                         ? sizing.pages_beside_states(sizes.num_state_slots)
-                        : kMaxPages;  // pages cost nothing: only requests are limited
+                        : kMaxPages;  // a page costs no bytes, so only requests limit their number
   int64_t requests = std::min(sizing.asked_requests, sizes.num_pages);
   if (sizing.states_per_request > 0) {
     requests = std::min(requests, sizes.num_state_slots / sizing.states_per_request);
@@ -175,12 +175,12 @@ void plan_states(const PoolBudget& budget, const Sizing& sizing, PoolSizes& size
   sizes.num_state_slots = std::min(sizing.states_beside_kv(wanted), kMaxElasticSlots);
 }
 
-// Rule 8.
+// Rule 8: snapshots in slots of their own.
 void plan_snapshots(const PoolBudget& budget, const Sizing& sizing, PoolSizes& sizes) {
   const int64_t most =
       sizing.usable -
       std::max(sizing.fixed_pages, int64_t{sizing.page_bytes > 0}) * sizing.page_bytes;
-  int64_t bytes = most;  // for states and snapshots
+  int64_t bytes = most;  // for states and snapshots together
   int64_t requests = sizing.asked_requests;
   if (sizing.shares(budget)) {
     requests = std::min(requests, sizing.usable / (sizing.bytes_per_request() + sizing.page_bytes));
@@ -202,7 +202,7 @@ void plan_snapshots(const PoolBudget& budget, const Sizing& sizing, PoolSizes& s
   sizes.num_snapshot_slots = std::min(bytes / sizing.snapshot_bytes, kMaxElasticSlots);
 }
 
-// Rules 7 and 8.
+// Rules 7 and 8, for a pool with a cache.
 PoolSizes plan_for_cache(const PoolBudget& budget, const Sizing& sizing) {
   PoolSizes sizes;
   const bool shared = sizing.shares(budget);
@@ -236,7 +236,7 @@ PoolSizes plan_for_cache(const PoolBudget& budget, const Sizing& sizing) {
   return sizes;
 }
 
-// Rule 9.
+// Rule 9: sizes of one page table with a window.
 PageWindow plan_window(const PoolBudget& budget, const SlidingLayers& layers) {
   const auto sizes_of = [](const SlidingLayers& sliding) {
     return PageWindow{.page_bytes = bytes_per_page(sliding.kv), .window = sliding.window};
@@ -269,7 +269,8 @@ PageWindow plan_window(const PoolBudget& budget, const SlidingLayers& layers) {
   return sizes;
 }
 
-// Rows that can always advance, with half of the table's pages or two chunks left for prompts.
+// How many requests can always advance while half of the table's pages, or two chunks, are left for
+// prompts.
 int32_t requests_with_window(const PoolBudget& budget, const PageWindow& sizes) {
   const PageAllocator pages_of(0, budget.page_size);
   const int64_t chunks = 2 * pages_of.pages_for(budget.chunk_tokens);

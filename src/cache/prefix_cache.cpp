@@ -44,7 +44,8 @@ PrefixCache::PrefixCache(const PrefixCacheOptions& options, const Clock* clock)
 
 PrefixMatch PrefixCache::match(const Sequence& sequence) const {
   if (!options_.enabled) return {};
-  // At least one token runs, so that there are logits, unless the tokens end where others ended.
+  // At least one token is computed, so that there are logits, unless the tokens end where those of
+  // an earlier sequence ended.
   PrefixMatch match =
       tree_.match(sequence.tokens, sequence.cache_namespace, sequence.max_cached_tokens());
   if (sequence.wants_scores()) match.exact = nullptr;
@@ -67,7 +68,7 @@ bool PrefixCache::admit(Sequence& sequence, const PrefixMatch& match, int64_t he
   const int64_t shared = resume.shared;
   const bool has_states = options_.pools.has_states();
 
-  // Locked first, so that making room does not evict what the sequence resumes from.
+  // Locks first, so that making room does not evict the prefix that the sequence resumes from.
   PrefixLock path =
       tree_.lock(shared > start ? tree_.covering(match.kv_node, shared) : resume.node, false);
   PrefixLock source = has_states ? tree_.lock(resume.node, true) : PrefixLock{};
@@ -99,7 +100,7 @@ bool PrefixCache::admit(Sequence& sequence, const PrefixMatch& match, int64_t he
   cached.copy_state_from = has_states ? tree_.state_slot(resume.node) : 0;
   cached.hidden_slot = resume.repeats ? cached.copy_state_from : 0;
   cached.copy_page = {};
-  if (shared < start) {  // resumes inside a page
+  if (shared < start) {  // the sequence resumes inside a page
     std::vector<int32_t> path_pages;
     tree_.append_pages(resume.node, start, path_pages);
     cached.copy_page = {
@@ -133,24 +134,24 @@ bool PrefixCache::shrink(const Sequence& sequence, CachedSequence& cached) {
   const int64_t before = available_pages();
   const int64_t dead_tokens = std::max<int64_t>(sequence.num_computed + 1 - window, 0);
   const int64_t dead_pages = std::max(cached.dead_pages, dead_tokens / options_.pools.page_size);
-  // Keeps the entries: a step in flight may be reading the list, though not the pages.
+  // The list keeps its entries: a step in flight may read the list, though not these pages.
   free_own_pages(sequence, cached.dead_pages, dead_pages);
   cached.dead_pages = dead_pages;
-  // The path may end inside a page, whose last rows this sequence wrote and still reads.
+  // The path may end inside a page whose last rows this sequence wrote and still reads.
   if (pools_.pages().pages_for(tree_.depth(cached.path.node)) <= cached.dead_pages) {
     tree_.unlock(cached.path);
-    cached.decode_node = nullptr;  // the last reference
+    cached.decode_node = nullptr;  // decode_node is only valid while the path is locked
   }
   return available_pages() > before;
 }
 
 // ---- Tables with a window ----
 
-// The sequence pins what the tree has of its windows.
+// Pins the pages of the windows that the tree has for the sequence.
 void PrefixCache::begin_windows(const Sequence& sequence, CachedSequence& cached,
                                 const ResumePlan& resume) {
   const std::span<WindowPages> windows = pools_.windows();
-  // All entries it will ever have: steps in flight read the lists.
+  // Reserves all entries that the lists will ever have: steps in flight read the lists.
   const int64_t most_tokens = std::max(sequence.max_stored_tokens(), sequence.num_tokens());
   const bool inside_page = resume.start % options_.pools.page_size != 0;
   cached.windows.resize(windows.size());
@@ -204,8 +205,8 @@ int64_t PrefixCache::window_room(const Sequence& sequence, const PrefixMatch& ma
   return least;
 }
 
-// Lets go of the pages that no token to come sees, of this sequence or of one that resumes after
-// its last whole page.
+// Unpins the pages that no later token reads, neither of this sequence nor of one that resumes
+// after its last whole page.
 void PrefixCache::slide_windows(const Sequence& sequence, CachedSequence& cached) {
   const std::span<WindowPages> windows = pools_.windows();
   const int64_t prompt = whole_pages(sequence.num_prompt_tokens);
@@ -323,7 +324,7 @@ bool PrefixCache::will_publish(const CachedSequence& cached, int64_t enough, int
 // ---- Publishing ----
 
 void PrefixCache::confirm(Sequence& sequence, CachedSequence& cached) {
-  tree_.unlock(cached.source);  // the copy is done
+  tree_.unlock(cached.source);  // the step that copied the state is complete
   if (sequence.state_slot != 0) {
     pools_.states().set_label(sequence.state_slot, sequence.num_computed);
   }
@@ -350,7 +351,8 @@ void PrefixCache::drop_pending(CachedSequence& cached) {
   cached.pending.clear();
 }
 
-// Inserts what was computed up to a snapshot. Takes the snapshot's slot or frees it.
+// Inserts the tokens up to a snapshot into the tree. The tree takes over the snapshot's slot, or it
+// is freed.
 PrefixNode* PrefixCache::publish(Sequence& sequence, CachedSequence& cached,
                                  const CachedSequence::Pending& taken) {
   const int64_t num_tokens = taken.tokens;
@@ -358,7 +360,7 @@ PrefixNode* PrefixCache::publish(Sequence& sequence, CachedSequence& cached,
   if (cached.dead_pages > 0 &&
       match(sequence).kv_tokens < cached.dead_pages * options_.pools.page_size) {
     if (slot != 0) pools_.snapshots().release(slot);
-    return nullptr;  // rows on the way there have been given back
+    return nullptr;  // pages of these tokens have been released
   }
   if (slot != 0) pools_.snapshots().set_label(slot, num_tokens);
   sequence.prefix_hashes.extend(sequence.tokens);
@@ -383,7 +385,7 @@ PrefixNode* PrefixCache::publish(Sequence& sequence, CachedSequence& cached,
     }
   }
   if (num_tokens >= cached.shared_tokens) {
-    // The decode snapshot above is replaced. While its node is locked it cannot have been joined.
+    // Drops the earlier decode snapshot. Its node has been locked since, so it still exists.
     if (cached.decode_node != nullptr && cached.decode_node != inserted.node) {
       tree_.drop_unused_state(cached.decode_node);
     }
@@ -394,7 +396,7 @@ PrefixNode* PrefixCache::publish(Sequence& sequence, CachedSequence& cached,
   return inserted.node;
 }
 
-// Publishes the state that the sequence ends with, which is in its working slot.
+// Publishes the last state of a sequence, which is in its working slot.
 void PrefixCache::publish_end(Sequence& sequence, CachedSequence& cached) {
   const int64_t end = sequence.num_computed;
   const int32_t working = std::exchange(sequence.state_slot, 0);

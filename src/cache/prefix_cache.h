@@ -1,34 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-// PrefixCache: gives sequences their pages and state slots, lets them resume from what earlier
-// sequences computed, and keeps what they computed for later ones.
+// PrefixCache: allocates the pages and state slots of sequences, lets them resume from tokens that
+// earlier sequences computed, and keeps their computed tokens for later sequences.
 //
-// Publish on confirm: a plan names the states to save and a fresh slot for each. A snapshot enters
-// the tree only after the output of its step has been processed, with the label that was decided
-// when the step was planned. So no state can be found that was not computed, and no token after the
-// end of a text enters the tree.
+// A snapshot is published only when it is confirmed. A plan names the states to save and a new slot
+// for each. The snapshot enters the tree after the output of its step has been processed, with the
+// label that was decided when the step was planned. So every state in the tree was computed, and no
+// token after the end of a text enters the tree.
 //
 //   match() -> admit() -> [plan_prefill() | plan_decode(), step, confirm()]* -> release()
 //
 // A running sequence has a working slot that steps advance in place; pages, of which the first may
-// be the tree's (read only) and the others are its own; and slots of states that steps in flight
-// will fill (cached_sequence.h).
+// belong to the tree (read only) and the others are its own; and slots of snapshots that steps in
+// flight will fill (cached_sequence.h).
 //
-// Where snapshots use the state slots, the end of a sequence is kept by moving its working slot to
-// the tree. Where they have a format and slots of their own, the end is copied at the head of the
-// next plan (MoveKind::kSave). It is published, and the working slot freed, before that: any plan
-// that reads or overwrites one of the two runs later.
+// When a sequence ends, its last state is kept. If snapshots use the state slots, its working slot
+// moves to the tree. If they have a format and slots of their own, the next plan copies the state
+// at its head (MoveKind::kSave). The snapshot is published and the working slot freed before that
+// copy: any plan that reads or overwrites one of the two runs later.
 //
-// When something is short, in this order: no snapshot is taken; what is not locked is evicted;
-// admission fails as a whole, and the sequence waits. Nothing aborts.
+// When memory is short, first snapshots are skipped, then unlocked data is evicted, then admission
+// fails as a whole and the sequence waits. Nothing aborts.
 //
-// It joins CachePools (ids and memory), PrefixTree (what is kept), RoomMaker (evictions) and the
+// It combines CachePools (ids and memory), PrefixTree (cached data), RoomMaker (evictions) and the
 // pure rules of resume_plan.h and snapshot_policy.h.
 //
 // Threading:  confined to the engine thread.
 // Invariants: a sequence is released only when no step in flight uses it (the caller counts them);
 //             every page is free, the tree's, or exactly one sequence's; likewise slots.
-// Cost:       match and publish O(tokens) compares, loss O(tokens / 64) looks into a table,
-//             everything else O(pages touched).
+// Cost:       match and publish O(tokens) comparisons, loss O(tokens / 64) table lookups, all else
+//             O(pages touched).
 #pragma once
 
 #include <cstdint>
@@ -50,34 +50,36 @@
 namespace heddle::cache {
 
 struct PrefixCacheStats {
-  int64_t pages_used = 0;        // by sequences and tree
-  int64_t pages_cached = 0;      // the tree's without a lock
-  int64_t pages_locked = 0;      // the tree's with one: sequences share them
-  int64_t state_slots_used = 0;  // snapshots included
+  int64_t pages_used = 0;        // pages of running sequences and of the tree
+  int64_t pages_cached = 0;      // pages of the tree that no lock protects
+  int64_t pages_locked = 0;      // pages of the tree with a lock: running sequences share them
+  int64_t state_slots_used = 0;  // working slots and snapshots
   int64_t state_slots_cached = 0;
   int64_t state_slots_locked = 0;
-  // Pages of the tables with a window; `pages_used` and the others above are those of table 0.
-  int64_t windows_used = 0;     // by sequences and tree
+  // Pages of the tables with a window; `pages_used` and the other fields above are those of table
+  // 0.
+  int64_t windows_used = 0;     // pages of running sequences and of the tree
   int64_t windows_cached = 0;   // pages of the tree that no sequence pins
-  int64_t windows_evicted = 0;  // since the start, like the fields below
+  int64_t windows_evicted = 0;  // since the start of the engine, like the fields below
   int64_t evicted_tokens = 0;
   int64_t evicted_states = 0;
-  double eviction_seconds = 0;  // duration of evictions
+  double eviction_seconds = 0;  // total duration of evictions
   int64_t published_states = 0;
-  int64_t skipped_snapshots = 0;  // for want of a slot
+  int64_t skipped_snapshots = 0;  // snapshots skipped because no slot was free
 };
 
 class PrefixCache {
  public:
-  // The clock, which times evictions, outlives the cache; null: they take no time.
+  // `clock` measures the time of evictions and outlives the cache; null: no time is measured.
   explicit PrefixCache(const PrefixCacheOptions& options, const Clock* clock = nullptr);
   PrefixCache(const PrefixCache&) = delete;
   PrefixCache& operator=(const PrefixCache&) = delete;
 
-  // Where the sequence could resume now. Empty with the cache disabled.
+  // Where the sequence could resume now. An empty match if the cache is disabled.
   [[nodiscard]] PrefixMatch match(const request::Sequence& sequence) const;
 
-  // Tokens the sequence has in the cache with this match, and pages it would have to own.
+  // resume_tokens() returns how many tokens the sequence reuses with this match, pages_to_own() how
+  // many pages it would have to own.
   [[nodiscard]] int64_t resume_tokens(const request::Sequence& sequence,
                                       const PrefixMatch& match) const {
     return plan_resume(options_, sequence, match).start;
@@ -88,68 +90,73 @@ class PrefixCache {
     return plan_resume(options_, sequence, match).own_pages;
   }
 
-  // The tokens that the sequence computes again with this match, by cause.
+  // How many tokens the sequence computes again with this match, by cause.
   [[nodiscard]] CacheLoss loss(const request::Sequence& sequence, const PrefixMatch& match) const;
 
-  // Takes everything the sequence needs to run over all of its tokens, or nothing and false. Leaves
-  // `headroom` pages available. Fills pages, state_slot, num_computed and `cached`.
+  // Allocates everything the sequence needs to run over all of its tokens and leaves `headroom`
+  // pages available. Fills in pages, state_slot, num_computed and `cached`. If there is too little
+  // it returns false and changes nothing.
   [[nodiscard]] bool admit(request::Sequence& sequence, const PrefixMatch& match, int64_t headroom,
                            CachedSequence& cached);
 
-  // Pages for `num_tokens` tokens, or nothing and false.
+  // Allocates pages for `num_tokens` tokens. If there are too few it returns false and allocates
+  // none.
   [[nodiscard]] bool grow(request::Sequence& sequence, int64_t num_tokens);
 
-  // The same for every table with a window. Only false while a step of its prompt is in flight.
+  // grow() for every table with a window. Fails only while a step of the sequence's prompt is in
+  // flight.
   [[nodiscard]] bool grow_windows(CachedSequence& cached, int64_t num_tokens);
 
-  // Tokens after the first `num_planned` for which an admitted sequence, or one admitted with this
-  // match, can get pages in the tables with a window: at least one if it has no step in flight.
+  // How many tokens after the first `num_planned` can get pages in the tables with a window, for an
+  // admitted sequence or one admitted with this match. At least one if no step of it is in flight.
   // Unlimited without such tables.
   [[nodiscard]] int64_t window_room(const CachedSequence& cached, int64_t num_planned) const;
   [[nodiscard]] int64_t window_room(const request::Sequence& sequence,
                                     const PrefixMatch& match) const;
 
-  // Gives back pages that no layer reads any more. Call it when room is short: until then they
-  // stay, because other sequences may use them. Returns whether there is more room now.
+  // Frees the sequence's pages that no layer reads any more; returns whether there is more room
+  // now. Called when room is short: until then the pages stay, because other sequences may use
+  // them.
   [[nodiscard]] bool shrink(const request::Sequence& sequence, CachedSequence& cached);
 
-  // Completes a planned sequence that computes tokens up to `end`, new tokens filled in: what its
-  // first step does at its head, rows that are not written again, states to save. Grows windows up
-  // to `end`; there is room (window_room(), grow_windows(); checked).
+  // plan_prefill() and plan_decode() complete a planned sequence that computes tokens up to `end`
+  // and has its new tokens already. They add the moves before its first step, the rows that are not
+  // written again and the states to save. They grow the windows up to `end`, for which there must
+  // be room (window_room(), grow_windows(); checked).
   void plan_prefill(const request::Sequence& sequence, CachedSequence& cached, int64_t end,
                     request::PlannedSequence& planned, request::BatchPlan& plan);
   void plan_decode(const request::Sequence& sequence, CachedSequence& cached, int64_t end,
                    request::PlannedSequence& planned, request::BatchPlan& plan);
 
-  // Asks for a state at `fork` tokens, where another sequence will part from this one. Does nothing
-  // if the sequence is planned that far already.
+  // Requests a snapshot at `fork` tokens, where another sequence will part from this one. Does
+  // nothing if the sequence is planned that far already.
   void want_snapshot(CachedSequence& cached, int64_t fork, int64_t num_planned) const;
 
-  // Whether a sequence that waits for this one will find more: up to `fork` tokens, but at least
-  // `enough`.
+  // Whether a sequence that waits for this one will find at least `enough` tokens in the cache and
+  // at most `fork`.
   [[nodiscard]] bool will_publish(const CachedSequence& cached, int64_t enough, int64_t fork,
                                   int64_t num_planned) const;
 
-  // The sequence has computed num_computed tokens: publishes the snapshots taken up to there.
+  // Publishes the snapshots taken in the first num_computed tokens, which have been computed.
   void confirm(request::Sequence& sequence, CachedSequence& cached);
 
-  // Forgets the snapshots that no step in flight will take any more: those of rejected drafts. No
-  // step of the sequence is in flight, and confirm() was called.
+  // Frees the slots of snapshots that no step in flight takes any more: those of rejected drafts.
+  // No step of the sequence may be in flight, and confirm() must have been called.
   void drop_pending(CachedSequence& cached);
 
   enum class Keep {
-    kEnd,        // what the sequence has computed is kept for others, exactly to its end
-    kPublished,  // nothing beyond what has been published already
+    kEnd,        // all computed tokens are kept for other sequences, exactly to the end
+    kPublished,  // nothing is kept beyond what was published already
   };
 
-  // Completes a plan that will be carried out with what else its head does: memory goes back to the
-  // system, ends of sequences are saved. Until it is called that waits for the next plan.
+  // Adds the moves that do not belong to one sequence to a plan that will be executed: memory
+  // returns to the system, last states of ended sequences are saved.
   void plan_head(request::BatchPlan& plan) { pools_.plan_head(plan); }
 
-  // Evicts what the plan put off. Call it when a step is under way.
+  // Runs the evictions that planning postponed. Called while a step is in flight.
   void evict_owed() { room_.evict_owed(); }
 
-  // Returns all that the sequence holds to cache and pools. No step in flight may use it.
+  // Frees everything that the sequence holds. No step in flight may use it.
   void release(request::Sequence& sequence, CachedSequence& cached, Keep keep);
 
   [[nodiscard]] int64_t available_pages() const { return room_.available_pages(); }
@@ -162,11 +169,11 @@ class PrefixCache {
 
   [[nodiscard]] PrefixCacheStats stats() const;
 
-  // Drops everything that no sequence uses.
+  // Drops all cached data that no sequence uses.
   void clear() { tree_.clear(); }
 
-  // Proves the invariants I1 to I14 (prefix_tree.h), or aborts. `running` are all sequences that
-  // have been admitted and not released.
+  // Checks the invariants I1 to I14 (prefix_tree.h) and aborts if one is broken. `running` are all
+  // sequences that have been admitted and not released.
   void check_invariants(std::span<const AdmittedSequence> running) const;
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// PrefixNode: one edge of the prefix tree and everything that belongs to it. Plain data: RadixTree
-// keeps the edges and pages consistent, NodeStates the state, EvictionQueue the keys.
+// PrefixNode: one edge of the prefix tree with its tokens, pages, state and statistics. Plain data:
+// RadixTree keeps edges and pages consistent, NodeStates the state, EvictionQueue the keys.
 #pragma once
 
 #include <algorithm>
@@ -19,16 +19,16 @@
 
 namespace heddle::cache {
 
-// How often something was used, where a use is worth half as much after every half-life.
+// UseCount: how often something was used, where a use counts half as much after every half-life.
 //
-// All counts fade at one pace, so which of two is larger does not change while neither is used.
-// log2_at_zero() relies on that: it is the count as seen from tick 0, comparable at any time, so an
-// order by it needs no refreshing.
+// All counts fade at the same rate, so which of two is larger does not change while neither is
+// used. log2_at_zero() relies on that: it extrapolates the count to tick 0, which makes counts
+// comparable at any time, so an order by it needs no refreshing.
 struct UseCount {
-  double count = 0;   // at `tick`
-  uint64_t tick = 0;  // time of the last use
+  double count = 0;   // the faded count at `tick`
+  uint64_t tick = 0;  // tick of the last use
 
-  // A count that is at least one at `now`.
+  // Starts the count at tick `now`: at least one.
   void begin_at(uint64_t now, double half_life) {
     count = std::max(faded(now, half_life), 1.0);
     tick = now;
@@ -49,62 +49,64 @@ struct UseCount {
   }
 };
 
-// The position of a node in an order of the EvictionQueue, the first to be evicted first.
+// The position of a node in an order of the EvictionQueue; the smallest key is evicted first.
 struct VictimKey {
-  double score = 0;     // what is lost per byte that becomes free, in the scale of the policy
-  uint64_t used = 0;    // last use, on the tree's clock: decides between equal scores
+  double score = 0;     // value lost per byte freed, on the scale of the policy
+  uint64_t used = 0;    // tick of the last use on the tree's clock; decides between equal scores
   uint64_t serial = 0;  // unique per node: makes keys unique and runs reproducible
 
   auto operator<=>(const VictimKey&) const = default;
 };
 
-// Reference to a page of a table with a window; the tree may have dropped it since.
-struct PageRef {
+// Refers to a page of a table with a window. The tree may have dropped the page since.
+struct PageRef {   // 0: no page
   int32_t id = 0;  // 0: none
   uint32_t generation = 0;
 };
 
 struct PrefixPage {
   int32_t id = 0;
-  uint32_t generation = 0;  // generation of the id when the tree took the page
+  uint32_t generation = 0;  // generation of the id when the tree took the page over
 
-  // False: an ancestor owns the page. The sequence that gave it the page wrote on in it, while
-  // another sequence inserted its own page between the two nodes.
+  // False: an ancestor owns the page. The sequence that published the page wrote on in it, while
+  // another sequence inserted a page of its own between the two nodes.
   bool owned = true;
 };
 
 struct PrefixState {
-  int32_t slot = 0;  // 0: none
+  int32_t slot = 0;  // 0: the node has no state
   uint32_t generation = 0;
   bool keeps_hidden = false;
-  bool middle = false;   // PrefixInsertion::middle, until a sequence resumes or ends here
-  int64_t num_uses = 0;  // sequences that ended or resumed here; 1 is the one that brought it
+  bool middle = false;   // taken in case a sequence forks here; false once one has resumed or ended
+                         // here
+  int64_t num_uses = 0;  // sequences that ended or resumed here, including the one that attached
+                         // the state
 };
 
 struct PrefixNode {
-  PrefixNode* parent = nullptr;             // null: a root
-  const std::string* name_space = nullptr;  // a root's namespace
+  PrefixNode* parent = nullptr;             // null: the node is a root
+  const std::string* name_space = nullptr;  // the namespace of a root
   uint64_t serial = 0;
-  request::PrefixHash hash;  // hash of the tokens from the root to the edge's end
+  request::PrefixHash hash;  // hash of the tokens from the root to the end of the edge
 
-  int64_t begin = 0;            // tokens before the edge
+  int64_t begin = 0;            // number of tokens before the edge
   std::vector<TokenId> tokens;  // tokens on the edge; empty for a root
-  int64_t first_page = 0;       // the index, counted from the first token of the path, of pages[0]
+  int64_t first_page = 0;       // index of pages[0] in the page list of the whole path
   std::vector<PrefixPage> pages;
-  // [pages, tables with a window]: the page of the same tokens in each of these tables; none where
-  // the page is not owned.
+  // [pages, tables with a window]: for each page, the pages of the same tokens in these tables;
+  // empty where this node does not own the page.
   std::vector<PageRef> window_refs;
   PrefixState state;
   std::vector<std::unique_ptr<PrefixNode>> children;  // ascending by their first token
 
-  int64_t locks = 0;        // on this node and below it
-  int64_t state_locks = 0;  // on the state of this node
+  int64_t locks = 0;        // locks on this node and on the nodes below it
+  int64_t state_locks = 0;  // locks on the state of this node
 
-  uint64_t kv_used = 0;  // when a sequence last passed, on the tree's clock
+  uint64_t kv_used = 0;  // when a sequence last used the KV, on the tree's clock
   UseCount kv_uses;
   UseCount state_uses;
 
-  // The keys under which the EvictionQueue lists the node; none: it does not.
+  // The keys under which the orders of the EvictionQueue list the node; no value: not listed there.
   std::optional<VictimKey> leaf_key;
   std::optional<VictimKey> state_key;
   std::optional<VictimKey> age_key;
@@ -124,13 +126,13 @@ struct PrefixNode {
     return static_cast<int64_t>(pages.size()) - (!pages.empty() && !pages.front().owned ? 1 : 0);
   }
 
-  // The page with this index on the path, if the node has it; else null.
+  // The page with this index in the path's page list, if this node has it; else null.
   [[nodiscard]] const PrefixPage* page_at(int64_t index) const {
     if (index < first_page || index >= end_page()) return nullptr;
     return &pages[static_cast<size_t>(index - first_page)];
   }
 
-  // The entries of window_refs for pages[i].
+  // The entries of window_refs that belong to pages[i].
   [[nodiscard]] std::span<PageRef> refs_of(size_t i) {
     const size_t count = window_refs.size() / pages.size();
     return std::span(window_refs).subspan(i * count, count);
@@ -141,7 +143,7 @@ struct PrefixNode {
     return std::span(window_refs).subspan(i * count, count);
   }
 
-  // The position of the child whose edge begins with `token`, or where it would be inserted.
+  // Position of the child whose edge begins with `token`, or where such a child would be inserted.
   [[nodiscard]] auto child_position(TokenId token) {
     return std::lower_bound(children.begin(), children.end(), token,
                             [](const std::unique_ptr<PrefixNode>& child, TokenId wanted) {
@@ -156,7 +158,7 @@ struct PrefixNode {
   }
 };
 
-// The nearest node above that has a state; null if there is none.
+// The nearest ancestor that has a state; null if there is none.
 [[nodiscard]] inline const PrefixNode* state_above(const PrefixNode& node) {
   const PrefixNode* above = node.parent;
   while (above != nullptr && !above->has_state()) above = above->parent;

@@ -11,11 +11,11 @@
 namespace heddle::cache {
 namespace {
 
-// Middle states may displace up to a quarter of the states.
+// Middle states may displace others up to a quarter of all states.
 constexpr int64_t kMiddleShare = 4;
 
-// States kept when the pools are full, counting one state per 256 tokens that the pages hold;
-// without states, the number of edges of eight pages.
+// Number of states kept when the pools are full, assuming one state per 256 tokens in pages.
+// Without states: the number of edges of eight pages each.
 int64_t capacity(const PrefixTreeOptions& options, const PageAllocator& pages,
                  const StateAllocator& states) {
   if (!options.needs_state) return pages.num_pages() / 8;
@@ -24,14 +24,14 @@ int64_t capacity(const PrefixTreeOptions& options, const PageAllocator& pages,
   return options.expected_states > 0 ? std::min(count, options.expected_states) : count;
 }
 
-// How many evicted points of resumption are remembered: states for a few times that the pools are
-// filled, or without states a boundary for every page.
+// How many evicted prefixes are remembered: the states that fill the pools four times, or without
+// states one page boundary for every page.
 int64_t num_ghosts(const PrefixTreeOptions& options, const PageAllocator& pages,
                    const StateAllocator& states) {
   return options.needs_state ? 4 * capacity(options, pages, states) : pages.num_pages();
 }
 
-// A use halves its weight while the pool could be filled about twice.
+// Ticks after which a use counts half: about two fillings of the pool.
 double half_life(const PrefixTreeOptions& options, const PageAllocator& pages,
                  const StateAllocator& states) {
   return static_cast<double>(std::max<int64_t>(2 * capacity(options, pages, states), 64));
@@ -92,7 +92,7 @@ PrefixMatch PrefixTree::match(std::span<const TokenId> tokens, std::string_view 
   return match;
 }
 
-// Moves the point of resumption up to where all windows before it are whole.
+// Shortens the match to a prefix for which all tables with a window have the pages.
 void PrefixTree::limit_to_windows(PrefixMatch& match) const {
   if (!options_.needs_state) {
     match.usable_tokens =
@@ -211,7 +211,7 @@ PrefixNode& PrefixTree::add_leaf(PrefixNode& parent, const PrefixInsertion& inse
   PrefixNode& leaf =
       radix_.add_leaf(parent, insertion.tokens, insertion.pages, insertion.windows, hash);
   if (continues) {
-    // The conversation continues, so that its new end inherits the use count.
+    // A conversation continues: its new end inherits the use count of its old end.
     leaf.state_uses = parent.state_uses;
     parent.state_uses.count = 1;
   }
@@ -291,7 +291,7 @@ void PrefixTree::drop_state(PrefixNode& node) {
   node.state_uses = {};
 }
 
-// Without states every page boundary of the edge was a point to resume at.
+// Remembers the page boundaries of a leaf without states: a sequence could resume at each of them.
 void PrefixTree::remember_boundaries(const PrefixNode& leaf) {
   request::PrefixHash hash = leaf.parent->hash;
   int64_t depth = leaf.begin;
@@ -301,7 +301,7 @@ void PrefixTree::remember_boundaries(const PrefixNode& leaf) {
   }
 }
 
-// Removes a leaf with everything it has. The caller tidies the nodes above.
+// Removes a leaf with its pages and its state. The caller calls tidy() for the nodes above.
 void PrefixTree::remove_leaf(PrefixNode& leaf) {
   if (leaf.has_state()) {
     drop_state(leaf);
@@ -320,7 +320,7 @@ void PrefixTree::evict_leaf(PrefixNode& leaf) {
   tidy_path(parent, false);
 }
 
-// Drops the state, and removes the node if nothing else keeps it.
+// Evicts the node's state, and removes the node if nothing else keeps it.
 void PrefixTree::evict_state(PrefixNode& node) {
   drop_state(node);
   ghosts_.add(node.hash, node.depth());
@@ -330,8 +330,8 @@ void PrefixTree::evict_state(PrefixNode& node) {
   tidy_path(&node, false);
 }
 
-// Removes the node if nothing can resume at it any more, or joins it with its child if neither a
-// state nor a fork keeps them apart. Returns whether one of these happened.
+// Removes the node if no sequence can resume at it any more, or merges it with its child if neither
+// a state nor a fork separates them. Returns whether it did one of these.
 bool PrefixTree::tidy(PrefixNode& node) {
   if (options_.needs_state) {
     if (node.is_leaf() && !node.has_state() && node.locks == 0) {
@@ -343,12 +343,12 @@ bool PrefixTree::tidy(PrefixNode& node) {
       return true;
     }
   }
-  if (node.is_leaf()) states_.set_middle(node, false);  // nothing is below: it is an end now
+  if (node.is_leaf()) states_.set_middle(node, false);  // without nodes below, the state is an end
   queue_.update(node);
   return false;
 }
 
-// Tidies nodes from `node` upwards: the whole path, or until a node stays as it was.
+// Calls tidy() from `node` upwards: for the whole path, or until a node does not change.
 void PrefixTree::tidy_path(PrefixNode* node, bool whole) {
   while (!node->is_root()) {
     PrefixNode* parent = node->parent;
@@ -365,7 +365,7 @@ bool PrefixTree::drop_unused_state(PrefixNode* node) {
   const int64_t evicted_states = evicted_states_;
   const int64_t evicted_tokens = evicted_tokens_;
   evict_state(*node);
-  evicted_states_ = evicted_states;  // replacement is not counted as eviction
+  evicted_states_ = evicted_states;  // a replaced state does not count as evicted
   evicted_tokens_ = evicted_tokens;
   ghosts_.remove(hash);
   return true;
@@ -391,7 +391,7 @@ int64_t PrefixTree::evict_states(int64_t count) {
   return before - states_.counts().states;
 }
 
-// Null if there is none.
+// Null if there is no state to evict.
 PrefixNode* PrefixTree::victim_for_middle(int64_t from, int64_t to, uint64_t since,
                                           int64_t owed) const {
   if (states_.counts().middle_states < max_middle_states_) return queue_.next_state(owed);
@@ -437,7 +437,7 @@ void PrefixTree::clear() {
   while (PrefixNode* node = queue_.next_state()) evict_state(*node);
   for (WindowPages& window : windows_) window.clear();
   ghosts_.clear();
-  evicted_states_ = evicted_states;  // dropped on request, not evicted
+  evicted_states_ = evicted_states;  // clear() does not count as eviction
   evicted_tokens_ = evicted_tokens;
 }
 
@@ -490,7 +490,8 @@ void PrefixTree::check_invariants(bool idle) const {
     if (!options_.needs_state) {
       HEDDLE_CHECK(!node.has_state());
     } else if (node.is_leaf() && !node.has_state()) {
-      HEDDLE_CHECK_LT(0, node.locks);  // I6: nothing can resume here, so only a lock keeps it
+      HEDDLE_CHECK_LT(0, node.locks);  // I6: no sequence can resume here, so only a lock keeps the
+                                       // node
     }
   });
   radix_.check_invariants(idle);

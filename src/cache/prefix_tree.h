@@ -1,52 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
-// PrefixTree: the tokens of earlier sequences, with the KV pages and recurrent states that belong
-// to them, so that a sequence that begins alike resumes instead of computing.
+// PrefixTree: the tokens of earlier sequences, with their KV pages and recurrent states, so that a
+// sequence that begins with the same tokens resumes instead of computing them.
 //
 // A radix tree over token ids. A node is an edge of tokens; its depth is the number of tokens from
 // the root to the end of the edge. It owns the KV pages of its edge and, at some nodes only, a
 // snapshot of the recurrent state after exactly `depth` tokens. A node without a state keeps its
 // KV: it shows where prompts fork and lets others share its rows, but no sequence can resume there.
-// With models that have no recurrent state a sequence can resume at every page boundary. A sequence
-// that resumes inside a page copies that page before it writes.
+// For models without recurrent state a sequence can resume at every page boundary. A sequence that
+// resumes inside a page copies that page before it writes to it.
 //
 // The tree joins four parts, each with its own state and contract:
 //   RadixTree      edges, pages and path locks (radix_tree.h)
 //   NodeStates     states on nodes and their locks (node_states.h)
-//   EvictionQueue  the order in which nodes give something up (eviction_queue.h)
+//   EvictionQueue  the order in which nodes lose pages and states (eviction_queue.h)
 //   GhostSet       hashes of prefixes that were evicted (ghost_set.h)
 //
-// Where page tables have windows (cache_pools.h), a sequence can resume at a point
-// only while the pages of the last `window` tokens before it are there; match() looks at each of
-// them.
+// With windowed page tables (cache_pools.h) a sequence can resume after a token only while these
+// tables still have the pages of the last `window` tokens before it; match() checks each table.
 //
-// A node without a lock on itself lives until the next call that is not const: evictions remove
-// nodes, and a node without state, fork or lock is joined with its only child, which survives.
+// A node that is not locked itself is valid until the next non-const call: evictions remove nodes,
+// and a node without state, fork or lock is merged into its only child, which survives.
 //
-// Matching is const: it splits nothing and refreshes nothing. Splits happen in insert() only.
+// match() is const: it neither splits nodes nor counts as a use. Only insert() splits.
 //
-// Ownership: pages and slots given to insert() go from Owner::kRequest to Owner::kTree, and back to
-//            free when they are evicted. A lock on a node keeps the KV of its whole path, and its
+// Ownership: pages and slots given to insert() go from Owner::kRequest to Owner::kTree and are
+//            freed when they are evicted. A lock on a node keeps the KV of its whole path, and its
 //            state if the lock asked for it.
 // Threading: confined to the engine thread.
-// Cost:      match and insert compare O(tokens) ids with SIMD-friendly loops, insert those behind
-//            its `begins_at`; it hashes at most 63 tokens for that node and for every one it makes,
-//            and visits all nodes of the path; evictions are O(log nodes), without states also
-//            O(tokens of the leaf), which are hashed to be remembered.
+// Cost:      match and insert compare O(tokens) ids with SIMD-friendly loops, insert only those
+//            after `begins_at`. insert hashes at most 63 tokens for that node and for every new
+//            node, and visits all nodes of the path. Evictions are O(log nodes), without states
+//            also O(tokens of the leaf), whose hashes are remembered.
 //
-// The invariants of tree and cache, and where each is proven. check_invariants() of the tree calls
-// those of its parts; PrefixCache::check_invariants() calls that of the tree.
+// The invariants of the tree and the cache, and the code that checks each. check_invariants() of
+// the tree calls those of its parts; PrefixCache::check_invariants() calls that of the tree.
 //   I1   siblings differ in their first token; links and hashes agree      RadixTree
 //   I2   a node has exactly the pages of its edge; no edge is empty        RadixTree
 //   I3   every page and every slot has one owner                           RadixTree, NodeStates,
 //                                                                          check_ownership
-//   I4   counters of evictable and locked things agree with the nodes      RadixTree, NodeStates
+//   I4   counters of evictable and locked data agree with the nodes        RadixTree, NodeStates
 //   I5   a node has at least the locks of its children and of its state;   RadixTree, NodeStates
 //        an idle tree has none
 //   I6   a leaf without a state is locked                                  PrefixTree
 //   I7   the orders list exactly what can be evicted, by today's keys      EvictionQueue
+//   I7   the orders list exactly what can be evicted, by present keys      EvictionQueue
 //   I8   the label of a state is the depth of its node                     NodeStates; match() and
-//                                                                          lock() check theirs
-//   I9   labels are on the grid, but for exact ends                        check_ownership
+//   I9   labels are on the grid, except those of exact ends                check_ownership
 //   I10  a sequence of N tokens starts from at most N - 1, or repeats a    check_ownership
 //        whole prompt whose hidden vector is kept
 //   I11  free, tree's and sequences' ids add up to the pool                IdPool, RadixTree,
@@ -56,7 +55,7 @@
 //   I13  a slot that a step in flight writes is not read, freed or given   check_ownership; the
 //        to another sequence                                               label oracle watches
 //                                                                          every step
-//   I14  ids carry generations, and a node has the id it was given         RadixTree, NodeStates
+//   I14  ids have generations, and a node has the id that was attached     RadixTree, NodeStates
 #pragma once
 
 #include <cstdint>
@@ -79,91 +78,97 @@
 namespace heddle::cache {
 
 struct PrefixMatch {
-  PrefixNode* resume = nullptr;   // node to resume after; null: the root, before any token
+  PrefixNode* resume = nullptr;   // node after which to resume; null: before the first token
   int64_t usable_tokens = 0;      // depth of `resume`
-  int64_t known_tokens = 0;       // usable_tokens if no window pages were missing
-  PrefixNode* kv_node = nullptr;  // the deepest node with at least one matching token
-  int64_t kv_tokens = 0;          // matching tokens, with or without a state
-  PrefixNode* exact = nullptr;    // ends where the tokens end and has a state and hidden vector
+  int64_t known_tokens = 0;       // usable_tokens as it would be if no window page were missing
+  PrefixNode* kv_node = nullptr;  // deepest node with at least one matching token
+  int64_t kv_tokens = 0;          // number of matching tokens, with or without a state
+  PrefixNode* exact = nullptr;    // node that ends where the tokens end and has a state and a
+                                  // hidden vector
 };
 
-// A lock on a node. Release it with unlock(): check_invariants() of an idle tree reports a lock
-// that remains.
+// A lock on a node. Release it with unlock(): check_invariants() of an idle tree aborts if a lock
+// remains.
 struct PrefixLock {
-  PrefixNode* node = nullptr;  // null: locks nothing
+  PrefixNode* node = nullptr;  // null: the lock is empty
   bool locks_state = false;
 };
 
 struct PrefixInsertion {
   std::span<const TokenId> tokens;
   std::string_view name_space;
-  const request::PrefixHashes& hashes;  // of these tokens, or of more or fewer that begin alike,
-                                        // and of the namespace (checked)
-  std::span<const int32_t> pages;  // page of token t is pages[t / page_size]; those the tree does
-                                   // not have yet are taken, if their owner is kRequest
-  std::span<const PinnedWindow> windows = {};  // likewise by table with a window, as far as they
-                                               // are pinned; empty: none
-  int32_t state_slot = 0;                      // label: tokens.size() (checked); 0: no state
-  bool keeps_hidden = false;                   // the slot has a hidden vector as well
-  bool middle = false;                         // a snapshot in case another sequence forks there
-  // A locked node whose path is a prefix of these tokens (checked by hash), where the search
-  // begins; null: the root.
+  const request::PrefixHashes& hashes;  // hashes of `tokens`, or of more or fewer tokens that begin
+                                        // alike, in the namespace (checked)
+  // The page of token t is pages[t / page_size]; the tree takes over the pages it does not have
+  // yet, if their owner is kRequest.
+  std::span<const int32_t> pages;
+  // The sequence's pages in each table with a window; the tree takes over those that it pins;
+  // empty: none.
+  std::span<const PinnedWindow> windows = {};
+  int32_t state_slot = 0;     // slot with label tokens.size() (checked); 0: no
+                              // state
+  bool keeps_hidden = false;  // a hidden vector is stored with the slot
+  bool middle = false;        // the snapshot was taken in case another sequence
+                              // forks there
+  // A locked node whose path is a prefix of `tokens` (checked by hash): the search begins there.
+  // Null: at the root.
   PrefixNode* begins_at = nullptr;
 };
 
 struct PrefixInserted {
-  PrefixNode* node = nullptr;  // ends where the tokens end; null for no tokens
-  int64_t known_tokens = 0;    // were in the tree before
-  // False: the node had a state, and the caller still owns its slot. A state with a hidden vector
-  // replaces one without that is not locked.
+  PrefixNode* node = nullptr;  // the node that ends where the tokens end; null if there are no
+                               // tokens
+  int64_t known_tokens = 0;    // tokens that were in the tree before
+  // True: the tree took over the slot. False: the node already had a state, and the caller still
+  // owns its slot. A state with a hidden vector replaces an unlocked one without.
   bool state_taken = false;
 };
 
 struct PrefixTreeStats {
-  int64_t num_nodes = 0;   // without the root
-  int64_t num_tokens = 0;  // sum of edge lengths
-  int64_t pages = 0;       // owned; the next field is a subset
+  int64_t num_nodes = 0;   // without the roots
+  int64_t num_tokens = 0;  // sum of the edge lengths
+  int64_t pages = 0;       // pages that the tree owns; the next field counts some of them
   int64_t evictable_pages = 0;
   int64_t states = 0;
   int64_t evictable_states = 0;
   int64_t middle_states = 0;
-  int64_t evicted_tokens = 0;  // since the start
+  int64_t evicted_tokens = 0;  // since the start, like the next field
   int64_t evicted_states = 0;
 };
 
 class PrefixTree {
  public:
-  // The allocators outlive the tree.
+  // The allocators and `windows` outlive the tree.
   PrefixTree(const PrefixTreeOptions& options, PageAllocator& pages, std::span<WindowPages> windows,
              StateAllocator& states);
   PrefixTree(const PrefixTree&) = delete;
   PrefixTree& operator=(const PrefixTree&) = delete;
 
-  // Resuming is possible up to `max_usable` tokens. Trees of different namespaces have nothing in
-  // common.
+  // The longest cached prefix of `tokens` in the namespace. At most `max_usable` tokens count as
+  // usable.
   [[nodiscard]] PrefixMatch match(std::span<const TokenId> tokens, std::string_view name_space,
                                   int64_t max_usable) const;
 
-  // How deep tokens with this match could resume if nothing had been evicted; at most `max_usable`.
-  // Evicted points of resumption are remembered while the pools are filled a few times: what was
-  // evicted before that does not count.
-  // `hashes` are those of the tokens and the namespace, all whole blocks of them (checked).
-  // Cost: O(blocks beyond the match), a look into a table each.
+  // How many tokens a sequence with this match could reuse if nothing had been evicted; at most
+  // `max_usable`. Evicted prefixes are remembered only while the pools are filled a few times;
+  // older ones do not count. `hashes` are those of all whole blocks of the tokens, in the namespace
+  // (checked). Cost: O(blocks beyond the match), one table lookup each.
   [[nodiscard]] int64_t usable_without_eviction(std::span<const TokenId> tokens,
                                                 const request::PrefixHashes& hashes,
                                                 const PrefixMatch& match, int64_t max_usable) const;
 
-  [[nodiscard]] int64_t depth(const PrefixNode* node) const;       // 0 for null
-  [[nodiscard]] int32_t state_slot(const PrefixNode* node) const;  // 0: none
+  [[nodiscard]] int64_t depth(const PrefixNode* node) const;       // 0 for a null node
+  [[nodiscard]] int32_t state_slot(const PrefixNode* node) const;  // 0: the node has no state
 
-  // The node of the path to `node` on whose edge token num_tokens - 1 lies; null for no tokens.
+  // The node on the path to `node` whose edge contains token num_tokens - 1; null if num_tokens is
+  // 0.
   [[nodiscard]] PrefixNode* covering(PrefixNode* node, int64_t num_tokens) const;
 
-  // The node above; null right below the root.
+  // The parent of a node; null for a child of the root.
   [[nodiscard]] const PrefixNode* parent(const PrefixNode* node) const;
 
-  // Appends the pages of the first `num_tokens` tokens of the path to `node`, which end on its edge
-  // (checked).
+  // Appends the pages of the first `num_tokens` tokens of the path to `node`, whose edge must
+  // contain the last of them (checked).
   void append_pages(const PrefixNode* node, int64_t num_tokens, std::vector<int32_t>& pages) const {
     radix_.append_pages(node, num_tokens, pages);
   }
@@ -174,68 +179,72 @@ class PrefixTree {
     radix_.append_window(node, num_tokens, window, pages);
   }
 
-  // With `state`, the node's state is kept as well if it has one. A null node gives an empty lock.
+  // Locks the KV of the path to `node`, and with `state` also the node's state if it has one. A
+  // null node gives an empty lock.
   [[nodiscard]] PrefixLock lock(PrefixNode* node, bool state);
-  void release_state(PrefixLock& lock);  // keeps the KV
-  void unlock(PrefixLock& lock);         // empties `lock`
+  void release_state(PrefixLock& lock);  // unlocks the state, keeps the KV locked
+  void unlock(PrefixLock& lock);         // releases the lock and empties it
 
-  // The lock, on the KV alone, is on `node` instead. Cost: O(nodes between the two) where the one
-  // that was locked lies above.
+  // Moves a lock on KV alone to `node`. Cost: O(nodes between the two) if the old node is an
+  // ancestor.
   void move(PrefixLock& lock, PrefixNode* node);
 
-  // A sequence resumes here: the path's KV and this node's state are the most recently used.
+  // Called when a sequence resumes at `node`: counts a use of the path's KV and of the node's
+  // state.
   void touch(PrefixNode* node);
 
   PrefixInserted insert(const PrefixInsertion& insertion);
 
-  // Drops the node's state if it is not locked, no sequence resumed at it and nothing forks there
-  // (a decode snapshot that a later one replaces). Returns whether it did. Call it before unlock(),
-  // after which the node may be deleted.
+  // Drops the node's state if it is not locked, no sequence resumed there and nothing forks there.
+  // A later decode snapshot replaces such a state. Returns whether it was dropped. Must be called
+  // before unlock(), after which the node may be gone.
   bool drop_unused_state(PrefixNode* node);
 
-  // Free at least `count` unlocked pages or states, if there are so many; return the number freed,
-  // which may be more or fewer. A state without children is freed with its node's KV.
+  // Free at least `count` unlocked pages, or states, if there are as many, and return the number
+  // freed. It may exceed `count`. The state of a leaf is freed together with the leaf's KV.
   int64_t evict_pages(int64_t count);
   int64_t evict_states(int64_t count);
 
-  // Makes room for a middle state at `to` tokens with the next one above at `from`, of a sequence
-  // that began at tick `since`. As long as middle states are less than a quarter of all, one of
-  // another kind is evicted; beyond that the oldest of those that earlier sequences left, and last
-  // one that is worth less. Returns whether a state was evicted.
+  // Evicts a state to make room for a middle state at `to` tokens; the next state above it is at
+  // `from`, and its sequence began at tick `since`. While less than a quarter of the states are
+  // middle states, the least valuable state is evicted. Beyond that the oldest middle state is, if
+  // it was last used before `since`, or else a state that is worth less than the new one. Returns
+  // whether a state was evicted.
   bool evict_state_for_middle(int64_t from, int64_t to, uint64_t since);
 
-  // Whether it would evict one behind as many calls as are `owed`. False also where that depends on
-  // what these leave. Cost: O(owed).
+  // Whether evict_state_for_middle() would find a state after `owed` earlier calls. Also false if
+  // that depends on what those calls evict. Cost: O(owed).
   [[nodiscard]] bool can_evict_for_middle(int64_t from, int64_t to, uint64_t since,
                                           int64_t owed) const {
     return victim_for_middle(from, to, since, owed) != nullptr;
   }
 
-  // Evicts whatever is worth least, pages or states, until `bytes` are free; returns how many.
+  // Evicts pages and states in the order of their value until `bytes` bytes are free; returns how
+  // many are.
   int64_t evict_bytes(int64_t bytes);
 
-  // Evicts everything that is not locked and resets the record of evictions.
+  // Evicts everything that is not locked and forgets the evicted prefixes.
   void clear();
 
-  // Counts insertions and uses.
+  // The tree's clock: the number of insertions and uses.
   [[nodiscard]] uint64_t clock() const { return clock_; }
 
-  // Grows whenever a match may have become longer.
+  // A number that grows whenever a match may have become longer.
   [[nodiscard]] uint64_t epoch() const { return epoch_; }
 
   [[nodiscard]] PrefixTreeStats stats() const;
 
-  // The nodes, for readers (RadixTree::for_each_node).
+  // The nodes, for reading (RadixTree::for_each_node).
   [[nodiscard]] const RadixTree& nodes() const { return radix_; }
 
-  // One line per node, children below their parent in order of their first token:
+  // One line per node, children indented below their parent in the order of their first token:
   //   [0,192)@192
   //     [192,768)
-  // Nodes of a namespace other than the empty one follow a line with its name.
-  // An @ says that a state is there and what its label is.
+  // A line with the name of the namespace precedes its nodes, unless the name is empty. The number
+  // after @ is the label of the node's state; without @ it has none.
   [[nodiscard]] std::string to_string() const;
 
-  // Proves the invariants or aborts. `idle`: no lock may be left.
+  // Checks the invariants and aborts if one is broken. `idle`: no lock may remain.
   void check_invariants(bool idle = false) const;
 
  private:
@@ -264,11 +273,12 @@ class PrefixTree {
   NodeStates states_;
   EvictionQueue queue_;
   GhostSet ghosts_;
-  double half_life_;           // half-life of a use, in ticks of clock_
-  int64_t max_middle_states_;  // above this, middle states no longer displace others
+  double half_life_;           // ticks of clock_ after which a use counts half
+  int64_t max_middle_states_;  // with more middle states than this, a new one may not evict just
+                               // any state
   int64_t evicted_tokens_ = 0;
   int64_t evicted_states_ = 0;
-  uint64_t clock_ = 0;  // counts insert() and touch()
+  uint64_t clock_ = 0;  // number of calls of insert() and touch()
   uint64_t epoch_ = 0;
 };
 

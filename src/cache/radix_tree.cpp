@@ -10,10 +10,10 @@
 
 namespace heddle::cache {
 
-// memcmp runs over blocks, which agree most of the time, and the plain loop only over the block
-// that does not: 32k equal tokens take a few microseconds.
+// Compares blocks with memcmp, since they agree most of the time, and only the first different
+// block token by token: 32k equal tokens take a few microseconds.
 int64_t shared_prefix_length(std::span<const TokenId> a, std::span<const TokenId> b) {
-  constexpr size_t kBlock = 256;  // 1 KiB: well inside the nearest cache
+  constexpr size_t kBlock = 256;  // 1 KiB, well within the L1 cache
   const size_t size = std::min(a.size(), b.size());
   size_t index = 0;
   while (index + kBlock <= size &&
@@ -102,7 +102,8 @@ PrefixNode& RadixTree::add_leaf(PrefixNode& parent, std::span<const TokenId> tok
   for (int64_t index = leaf.end_page(); index < end; ++index) {
     const int32_t page = pages[static_cast<size_t>(index)];
     pages_.ids().move(page, Owner::kRequest, Owner::kTree);
-    PrefixPage& added = leaf.pages.emplace_back();  // in place: a copy would wait for its fields
+    PrefixPage& added = leaf.pages.emplace_back();  // constructed in place: a copy would wait for
+                                                    // the stores to its fields
     added.id = page;
     added.generation = pages_.ids().generation(page);
     for (size_t window = 0; window < windows_.size(); ++window) {
@@ -114,7 +115,7 @@ PrefixNode& RadixTree::add_leaf(PrefixNode& parent, std::span<const TokenId> tok
   return leaf;
 }
 
-// Makes the sequence's page at this index the tree's, if the sequence owns it.
+// Hands the sequence's page at this index to the tree, if the sequence owns the page.
 PageRef RadixTree::adopt(size_t window, const PinnedWindow& pinned, int64_t index) {
   if (index < pinned.first || index >= std::ssize(pinned.pages)) return {};
   const int32_t page = pinned.pages[static_cast<size_t>(index)];
@@ -127,8 +128,8 @@ void RadixTree::drop_refs(PrefixNode& node, size_t i) {
   for (size_t window = 0; window < refs.size(); ++window) windows_[window].drop(refs[window]);
 }
 
-// The sequence writes on in a page that it gave to the path before. Where the path still ends in
-// that page, the leaf begins after it; where another page has come between, the leaf refers to it.
+// The sequence writes on in a page that it published before. If the path still ends in that page,
+// the leaf begins after it; if another page was inserted between, the leaf refers to the page.
 void RadixTree::share_page_above(PrefixNode& leaf, int32_t page) {
   const PrefixNode* above = leaf.parent;
   while (above != nullptr && above->page_at(leaf.first_page) == nullptr) above = above->parent;
@@ -184,14 +185,14 @@ void RadixTree::remove_leaf(PrefixNode& leaf) {
 PrefixNode* RadixTree::merge_into_child(PrefixNode& node) {
   if (node.has_state() || node.children.size() != 1) return nullptr;
   PrefixNode& child = *node.children.front();
-  if (child.locks != node.locks) return nullptr;  // a lock points at the node itself
+  if (child.locks != node.locks) return nullptr;  // some lock is on the node itself
 
   if (!node.pages.empty() && !child.pages.empty() && child.first_page < node.end_page()) {
-    // Both have a page for the same tokens, and the child's counts.
+    // Both nodes have a page for the same tokens; the child's is used.
     PrefixPage& upper = node.pages.back();
     PrefixPage& lower = child.pages.front();
     if (upper.owned && upper.id != lower.id) {
-      // A running sequence below may still read the page that it gave here, and a node below may.
+      // A running sequence may still read the page that it published here, and so may a node below.
       if (node.locks > 0 || shared_pages_.contains(upper.id)) return nullptr;
       count_pages(node, -1);
       drop_refs(node, node.pages.size() - 1);
@@ -221,7 +222,7 @@ PrefixNode* RadixTree::merge_into_child(PrefixNode& node) {
 
   std::unique_ptr<PrefixNode> survivor = std::move(node.children.front());
   node.children.clear();
-  link = std::move(survivor);  // ends the life of `node`
+  link = std::move(survivor);  // deletes `node`
   --counts_.num_nodes;
   return &child;
 }
@@ -247,7 +248,7 @@ void RadixTree::unlock(PrefixNode& node) {
 
 template <typename Node, typename Visit>
 void RadixTree::visit_pages_up(Node* node, int64_t num_tokens, const Visit& visit) const {
-  int64_t missing = pages_.pages_for(num_tokens);  // indices from here on have been visited
+  int64_t missing = pages_.pages_for(num_tokens);  // pages from this index on have been visited
   for (; missing > 0; node = node->parent) {
     HEDDLE_CHECK(node != nullptr);
     for (int64_t index = std::min(missing, node->end_page()); index-- > node->first_page;) {
@@ -275,7 +276,8 @@ void RadixTree::append_pages(const PrefixNode* node, int64_t num_tokens,
 
 int64_t RadixTree::deepest_with_windows(const PrefixNode* node, int64_t num_tokens) const {
   int64_t end = num_tokens - num_tokens % pages_.page_size();
-  // The end that one window allows may cut into another window.
+  // An end that suits one window may need pages that another window lacks, so this repeats until
+  // the end is stable.
   for (int64_t before = end + 1; end < before;) {
     before = end;
     for (size_t window = 0; window < windows_.size(); ++window) {
@@ -290,7 +292,7 @@ int64_t RadixTree::deepest_whole_window(const PrefixNode* node, int64_t num_toke
                                         size_t window) const {
   const WindowPages& kept = windows_[window];
   const int64_t page_size = pages_.page_size();
-  int64_t end = num_tokens / page_size;  // the candidate, in pages
+  int64_t end = num_tokens / page_size;  // the candidate for the end, in pages
   int64_t first = kept.first_page(end * page_size);
   visit_pages_up(node, end * page_size, [&](int64_t index, const PrefixNode& part, size_t i) {
     if (end <= first) return false;
@@ -361,7 +363,7 @@ struct RadixTree::PageCensus {
   Counts counts;
   std::unordered_set<int32_t> owned;
   std::unordered_map<int32_t, int64_t> shared;
-  std::vector<std::unordered_set<int32_t>> refs;  // by window
+  std::vector<std::unordered_set<int32_t>> refs;  // by table with a window
 };
 
 void RadixTree::check_invariants(bool idle) const {
@@ -386,7 +388,7 @@ void RadixTree::check_invariants(bool idle) const {
   HEDDLE_CHECK_EQ(counts_.pages, census.counts.pages);
   HEDDLE_CHECK_EQ(counts_.evictable_pages, census.counts.evictable_pages);
   HEDDLE_CHECK(shared_pages_ == census.shared);
-  // I3 and I11: the pages that the pool counts as the tree's are those of the nodes.
+  // I3 and I11: the pages that the pool records as the tree's are those of the nodes.
   HEDDLE_CHECK_EQ(pages_.ids().count(Owner::kTree), counts_.pages);
   pages_.check_invariants();
   for (size_t window = 0; window < windows_.size(); ++window) {
@@ -395,8 +397,8 @@ void RadixTree::check_invariants(bool idle) const {
   }
 }
 
-// I1: siblings differ in their first token, links and hashes agree. I5: a node has at least the
-// locks of its children.
+// I1: siblings differ in their first token, links and hashes agree. I5: a node has at least as many
+// locks as its children together.
 void RadixTree::check_children(const PrefixNode& node) const {
   int64_t locks_below = 0;
   for (size_t i = 0; i < node.children.size(); ++i) {
@@ -415,8 +417,8 @@ void RadixTree::check_children(const PrefixNode& node) const {
   if (!node.is_root()) HEDDLE_CHECK_GE(node.locks, locks_below);
 }
 
-// I2: a node has the pages of its edge, with or without the page that it begins inside of. I3: each
-// page has one owner. I14: the pages are still those that were given.
+// I2: a node has the pages of its edge, with or without the page in which the edge begins. I3: each
+// page has one owner. I14: the ids have not been handed out again.
 void RadixTree::check_pages(const PrefixNode& node, PageCensus& census) const {
   const int64_t page_size = pages_.page_size();
   const int64_t begin_page = node.begin / page_size;
@@ -447,7 +449,8 @@ void RadixTree::check_pages(const PrefixNode& node, PageCensus& census) const {
   }
 }
 
-// I3, I14: a page of a table with a window that is still there is that of one page, which is owned.
+// I3, I14: a page of a table with a window that still exists belongs to exactly one page of table
+// 0, which the node owns.
 void RadixTree::check_refs(const PrefixNode& node, size_t i, PageCensus& census) const {
   const std::span<const PageRef> refs = node.refs_of(i);
   for (size_t window = 0; window < refs.size(); ++window) {

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // RadixTree: the nodes of the prefix tree and the KV pages they own, one tree of tokens for each
-// namespace. It decides nothing: PrefixTree says where to insert, split, join and remove.
+// namespace. PrefixTree decides where to insert, split, merge and remove.
 //
-// Edges end anywhere, pages do not. A page that two edges share belongs to the upper one if the
-// lower was split off it; an edge that was added below the middle of a page brings a page of its
-// own that repeats the first rows. append_pages() puts the pages of a path together; where two
-// edges have a page for the same tokens, the lower edge's counts.
+// Edges end anywhere, pages only at multiples of the page size. If an edge is split inside a page,
+// the upper part owns the page. An edge that was added below the middle of a page has a page of its
+// own, which repeats the first rows. append_pages() collects the pages of a path; where two edges
+// have a page for the same tokens, it uses the lower edge's.
 //
-// A page of the tree has beside it the page of the same tokens in each page table with a window,
-// for as long as that is kept there. It comes with the page, or later from a sequence that computed
-// the same tokens again (refill_windows()).
+// Next to each of its pages, a node refers to the pages of the same tokens in each page table with
+// a window, as long as those are kept. They are added with the page, or later by a sequence that
+// computed the same tokens again (refill_windows()).
 //
-// Ownership:  pages go from Owner::kRequest to Owner::kTree when an edge takes them, and are freed
-//             with it. Locks on a node keep the nodes and the pages of its whole path.
+// Ownership:  pages go from Owner::kRequest to Owner::kTree when an edge takes them over, and are
+//             freed with it. Locks on a node keep the nodes and the pages of its whole path.
 // Threading:  confined to the engine thread.
-// Invariants: check_invariants() proves I1, I2, the pages' part of I3, I4, I11 and I14, and the
+// Invariants: check_invariants() checks I1, I2, the pages' part of I3, I4, I11 and I14, and the
 //             path locks of I5 (the list is in prefix_tree.h).
-// Cost:       O(tokens moved) to split, add and join; O(depth) to lock.
+// Cost:       O(tokens moved) to split, add and merge; O(depth) to lock.
 #pragma once
 
 #include <cstdint>
@@ -38,21 +38,21 @@
 
 namespace heddle::cache {
 
-// How many tokens the two sequences have in common at their beginning.
+// Length of the longest common prefix of the two sequences.
 [[nodiscard]] int64_t shared_prefix_length(std::span<const TokenId> a, std::span<const TokenId> b);
 
 class RadixTree {
  public:
   struct Counts {
-    int64_t num_nodes = 0;   // without roots
-    int64_t num_tokens = 0;  // sum of edge lengths
-    int64_t pages = 0;       // owned; the next field is a subset
+    int64_t num_nodes = 0;   // without the roots
+    int64_t num_tokens = 0;  // sum of the edge lengths
+    int64_t pages = 0;       // pages that nodes own; the next field counts some of them
     int64_t evictable_pages = 0;
   };
 
   using Roots = std::map<std::string, std::unique_ptr<PrefixNode>, std::less<>>;
 
-  // The pages of page table 0 and of the tables with a window. Both outlive the tree.
+  // The pages of page table 0, and of the tables with a window. Both must outlive the tree.
   RadixTree(PageAllocator& pages, std::span<WindowPages> windows)
       : pages_(pages), windows_(windows) {}
 
@@ -63,63 +63,65 @@ class RadixTree {
   [[nodiscard]] PrefixNode* find_root(std::string_view name_space) const;
   PrefixNode& find_or_add_root(std::string_view name_space);
 
-  // The root has no children (checked).
+  // The root must have no children (checked).
   void remove_root(const PrefixNode& root);
 
-  // Cuts the edge of `node` after its first `length` tokens; returns the new upper node, which has
-  // the pages of its tokens, the locks of `node` and its uses. `node` keeps its state. `hash` is
-  // that of the upper node's end.
+  // Cuts the edge of `node` after its first `length` tokens. Returns the new upper node, which gets
+  // the pages of its tokens, and the locks and uses of `node`. `node` keeps its state. `hash` is
+  // the hash of the tokens up to the cut.
   PrefixNode& split(PrefixNode& node, int64_t length, const request::PrefixHash& hash);
 
-  // Adds an edge below `parent` for the tokens beyond it. `tokens` and `pages` are those of the
-  // whole path: page of token t is pages[t / page_size]. Takes the pages that the path does not
-  // have, and with them those of the same tokens in each table with a window that `pinned` has
-  // (empty: none). `hash` is that of all tokens.
+  // Adds an edge below `parent` for the tokens after it. `tokens` and `pages` are those of the
+  // whole path: the page of token t is pages[t / page_size]. The edge takes over the pages that the
+  // path does not have yet, and the pages of the same tokens that `pinned` has in each table with a
+  // window (empty: none). `hash` is the hash of all tokens.
   PrefixNode& add_leaf(PrefixNode& parent, std::span<const TokenId> tokens,
                        std::span<const int32_t> pages, std::span<const PinnedWindow> pinned,
                        const request::PrefixHash& hash);
 
-  // Removes a leaf without locks and without a state (checked) and frees its pages.
+  // Removes a leaf, which must have no locks and no state (checked), and frees its pages.
   void remove_leaf(PrefixNode& leaf);
 
-  // Joins a node that has no state with its only child. The child survives, because locks may point
-  // at it, and is returned. Null, and nothing changes, if a lock, a fork or a page that is still
-  // read keeps the two apart.
+  // Merges a node without state into its only child and returns the child, which survives because
+  // locks may point at it. Returns null and changes nothing if a lock, a fork or a page that is
+  // still read keeps the two apart.
   PrefixNode* merge_into_child(PrefixNode& node);
 
-  // Every lock on a node locks the path to it.
+  // A lock on a node locks the whole path to it.
   void lock(PrefixNode& node);
   void unlock(PrefixNode& node);
 
-  // As lock() of the node and unlock() of one above it, or of itself. Cost: O(nodes between them).
+  // As lock(node) followed by unlock(above), where `above` is `node` or an ancestor. Cost: O(nodes
+  // between them).
   void move_lock_down(PrefixNode& node, const PrefixNode& above);
 
-  // Appends the pages of the first `num_tokens` tokens of the path to `node`, which end on its edge
-  // (checked).
+  // Appends the pages of the first `num_tokens` tokens of the path to `node`, whose edge must
+  // contain the last of them (checked).
   void append_pages(const PrefixNode* node, int64_t num_tokens, std::vector<int32_t>& pages) const;
 
   // The largest multiple of the page size, at most `num_tokens`, after which a sequence on the path
-  // to `node` could resume: every table with a window has the pages that it sees.
+  // to `node` could resume: every table with a window has the pages that the next token reads.
   [[nodiscard]] int64_t deepest_with_windows(const PrefixNode* node, int64_t num_tokens) const;
 
-  // Whether a sequence could resume after all tokens of the path to `node`.
+  // Whether every table with a window has the pages needed to resume after all tokens of `node`'s
+  // path.
   [[nodiscard]] bool has_whole_windows(const PrefixNode& node) const;
 
-  // Appends the pages of table 1 + `window` that the token after the first `num_tokens` of the path
-  // to `node` sees; all must exist (checked).
+  // Appends the pages of page table 1 + `window` that the token after the first `num_tokens` tokens
+  // of the path to `node` reads; all must exist (checked).
   void append_window(const PrefixNode* node, int64_t num_tokens, size_t window,
                      std::vector<PageRef>& pages) const;
 
-  // Takes pages of `pinned`, one table each, for whole pages of the path's first `num_tokens`
-  // tokens that the tree has dropped from that table. The sequence computed the same tokens and no
-  // longer writes to them.
+  // Takes over from `pinned`, one entry per table, the pages for whole pages of the path's first
+  // `num_tokens` tokens that the tree has dropped from that table. The sequence computed the same
+  // tokens and no longer writes to these pages.
   void refill_windows(PrefixNode& node, int64_t num_tokens, std::span<const PinnedWindow> pinned);
 
   [[nodiscard]] const Counts& counts() const { return counts_; }
 
   [[nodiscard]] const Roots& roots() const { return roots_; }
 
-  // Calls body(const PrefixNode&) for every node that is not a root, parents first.
+  // Calls body(const PrefixNode&) for every node that is not a root, parents before children.
   template <typename Body>
   void for_each_node(const Body& body) const {
     std::vector<const PrefixNode*> pending;
@@ -134,15 +136,15 @@ class RadixTree {
     }
   }
 
-  // Proves the invariants or aborts. `idle`: no lock may be left. Cost: O(tokens).
+  // Checks the invariants and aborts if one is broken. `idle`: no lock may remain. Cost: O(tokens).
   void check_invariants(bool idle) const;
 
  private:
   struct PageCensus;
 
   // Calls visit(index, node, i) for the pages of the path's first `num_tokens` tokens, the last one
-  // first, until it returns false: page `index` of the path is node.pages[i]. Where two edges have
-  // a page, the lower one's.
+  // first, until it returns false: page `index` of the path is node.pages[i]. If two edges have a
+  // page for the same tokens, the lower edge's is visited.
   template <typename Node, typename Visit>
   void visit_pages_up(Node* node, int64_t num_tokens, const Visit& visit) const;
 
@@ -163,7 +165,8 @@ class RadixTree {
   std::span<WindowPages> windows_;
   Roots roots_;  // by namespace
   Counts counts_;
-  std::unordered_map<int32_t, int64_t> shared_pages_;  // how many nodes use it without owning it
+  std::unordered_map<int32_t, int64_t> shared_pages_;  // by page: how many nodes use it without
+                                                       // owning it
   uint64_t next_serial_ = 1;
 };
 

@@ -13,11 +13,11 @@ ResumePlan plan_resume(const PrefixCacheOptions& options, const request::Sequenc
   plan.node = plan.repeats ? match.exact : match.resume;
   plan.start = plan.repeats ? sequence.num_tokens() : match.usable_tokens;
 
-  // With the whole prompt known, a sequence like it could resume before the last token.
+  // If the whole prompt is known, a similar sequence could resume at most before the last token.
   const int64_t known = std::min(match.kv_tokens, sequence.num_tokens() - 1);
   plan.fork = known - known % options.grid;
 
-  // KV rows after the resume point are shared up to the fork: its snapshot creates a node there,
+  // KV rows after the resume point are shared up to the fork. The snapshot there creates a node,
   // which the sequence locks instead of the whole other branch.
   plan.shared = plan.start - plan.start % page_size;
   if (options.pools.has_states() && chunks_on_grid(options.policy)) {

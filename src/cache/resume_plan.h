@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ResumePlan: from what the tree knows of a sequence to where it resumes, which pages it shares and
-// what it computes again. Pure functions, so that every rule is a unit test.
+// ResumePlan: computes from a cache match where a sequence resumes, which pages it shares and which
+// tokens it computes again. Pure functions, so that every rule is a unit test.
 //
 // Threading: pure. Cost: O(1).
 #pragma once
@@ -14,17 +14,19 @@
 namespace heddle::cache {
 
 struct ResumePlan {
-  // The tokens end where those of an earlier sequence ended, whose hidden vector is kept: nothing
-  // is computed before the next token is drawn.
+  // The tokens end where those of an earlier sequence ended, and that one's hidden vector is kept:
+  // the next token is drawn without computation.
   bool repeats = false;
-  PrefixNode* node = nullptr;  // whose state the sequence starts from; null: none
-  int64_t start = 0;           // tokens that are reused
+  PrefixNode* node = nullptr;  // node whose state the sequence starts from; null: it starts before
+                               // the first token
+  int64_t start = 0;           // number of tokens that are reused
 
-  // Tokens whose pages are shared with the tree: whole pages, or more than `start` where the KV of
-  // a fork is known beyond the state.
+  // Number of tokens whose pages are shared with the tree: whole pages; more than `start` if the KV
+  // up to a fork is known although no state is.
   int64_t shared = 0;
 
-  // Where the prompt diverges from cached tokens, if a similar sequence could resume there.
+  // Token count at which the prompt leaves the cached tokens, rounded down to the grid, where a
+  // snapshot would let a similar sequence resume.
   int64_t fork = 0;
 
   int64_t own_pages = 0;  // pages that the sequence must own to hold all of its tokens
@@ -33,12 +35,12 @@ struct ResumePlan {
 [[nodiscard]] ResumePlan plan_resume(const PrefixCacheOptions& options,
                                      const request::Sequence& sequence, const PrefixMatch& match);
 
-// Number of matching tokens with KV rows that the sequence may use: not those that it computes for
-// its scores.
+// Number of matching tokens whose KV rows the sequence may use. Tokens that it must compute to
+// score them do not count.
 [[nodiscard]] int64_t known_of(const request::Sequence& sequence, const PrefixMatch& match);
 
 // Counts, by cause, the tokens that the sequence computes although they were computed before.
-// `usable_once`: how deep it could resume if nothing had been evicted.
+// `usable_once`: how many tokens it could reuse if nothing had been evicted.
 [[nodiscard]] CacheLoss explain_loss(const PrefixCacheOptions& options,
                                      const request::Sequence& sequence, const PrefixMatch& match,
                                      int64_t usable_once);

@@ -6,11 +6,11 @@
 namespace heddle::cache {
 namespace {
 
-// One part in so many of the shared memory, or of the slots for snapshots, that stays idle, but for
-// what is owed: so evictions can be put off. In shared memory pages and states are evicted in the
-// order of their worth, so now pages become free and now states: with idle memory of both kinds it
-// is used again as it is. Without it, memory goes back to the system and comes again as the other
-// kind, which takes longer than writing it.
+// 1 / kIdleShare of the shared memory, or of the snapshot slots, stays idle except for postponed
+// evictions, so that evictions can be postponed. In shared memory pages and states are evicted in
+// the order of their value, so sometimes pages become free and sometimes states. Idle memory of
+// both kinds is reused as it is; without it, memory would return to the system and come back as the
+// other kind, which takes longer than writing it.
 constexpr int64_t kIdleShare = 32;
 
 // At most 1 / kLeastKept of the slots not used by running requests stay idle.
@@ -18,7 +18,7 @@ constexpr int64_t kLeastKept = 8;
 
 }  // namespace
 
-// Bytes that could be in use in addition if everything without a lock were evicted.
+// Bytes that could be taken if everything without a lock were evicted.
 int64_t RoomMaker::available_bytes() const {
   const PrefixTreeStats tree = tree_.stats();
   const PoolSizes& sizes = pools_.sizes();
@@ -53,7 +53,7 @@ int64_t RoomMaker::max_snapshots() const {
   return std::min(ids, pools_.sizes().shared_bytes / pools_.sizes().snapshot_bytes());
 }
 
-// Bytes that may be in use when nothing is owed.
+// Bytes that may be in use while no evictions are postponed.
 int64_t RoomMaker::bytes_to_fill() const {
   const int64_t bytes = pools_.sizes().shared_bytes;
   return bytes - bytes / kIdleShare;
@@ -65,7 +65,7 @@ int64_t RoomMaker::idle_slots() const {
   return std::min(slots / kIdleShare, left / kLeastKept);
 }
 
-// Slots of the pool that the tree's states lie in.
+// Slots that the demand takes from the pool that the tree's states are in.
 int64_t RoomMaker::tree_slots(const PoolDemand& demand) const {
   return demand.snapshots + (pools_.sizes().has_own_snapshot_slots() ? 0 : demand.states);
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// RoomMaker: decides whether there is room in the pools, and evicts from the tree until there is.
+// RoomMaker: decides whether the pools have room for a demand, and evicts from the tree until they
+// do.
 //
-// Room is two things: free ids, and where the pools share memory, bytes. Both count what can be
-// evicted. Nothing is evicted for a demand that cannot be met as a whole.
+// Room means free ids and, if the pools share memory, free bytes. Ids and bytes that can be evicted
+// count as free. Nothing is evicted for a demand that cannot be met as a whole.
 //
-// Shared memory is filled up to a part that stays idle, as are slots for snapshots where no memory
-// is shared. A plan may use of that: what it would have evicted is owed until its step computes, so
-// that no step waits for these evictions.
+// A part of shared memory stays idle, or of the snapshot slots if memory is not shared. A plan may
+// use this part; the evictions it would have needed are postponed until its step computes
+// (evict_owed()), so that no step waits for them.
 //
 // Threading: confined to the engine thread. Cost: O(1) to ask, O(log nodes) per eviction.
 #pragma once
@@ -23,39 +24,40 @@ namespace heddle::cache {
 
 class RoomMaker {
  public:
-  // All outlive this. Without a clock evictions take no time.
+  // All arguments outlive the object. Without a clock the time of evictions is not measured.
   RoomMaker(const CachePools& pools, PrefixTree& tree, const Clock* clock = nullptr)
       : pools_(pools), tree_(tree), clock_(clock) {}
 
   // Pages and state slots that are free or can be evicted.
   [[nodiscard]] int64_t available_pages() const;
-  [[nodiscard]] int64_t available_states() const;  // for working states
+  [[nodiscard]] int64_t available_states() const;  // state slots for working states
 
-  // Slots that a snapshot can have without an eviction.
+  // Slots that snapshots can get without an eviction.
   [[nodiscard]] int64_t free_snapshots() const;
 
-  // How many snapshots there can be.
+  // Number of snapshots that fit at most.
   [[nodiscard]] int64_t max_snapshots() const;
 
   [[nodiscard]] bool has_room(const PoolDemand& demand) const;
 
-  // Evicts until all of the demand can be taken; false, and nothing changes, if it cannot be met.
+  // Evicts until all of the demand can be allocated. Returns false and changes nothing if it cannot
+  // be met.
   [[nodiscard]] bool make_room(const PoolDemand& demand);
 
-  // A slot for one snapshot, at the cost that the request allows, of a sequence that began at tick
-  // `began` of the tree's clock.
+  // Whether a slot for one snapshot is free or can be freed at the cost that `wanted` allows.
+  // `began` is the tick of the tree's clock at which the snapshot's sequence began.
   [[nodiscard]] bool make_room_for_snapshot(const SnapshotRequest& wanted, uint64_t began);
 
-  // Runs deferred evictions: call it when there is time.
+  // Runs the postponed evictions. Called while a step computes.
   void evict_owed();
 
-  // How long evictions have taken since the start.
+  // Total duration of evictions since the start.
   [[nodiscard]] double eviction_seconds() const { return eviction_seconds_; }
 
  private:
   [[nodiscard]] bool shares_memory() const { return pools_.sizes().shared_bytes > 0; }
 
-  // An eviction for a middle snapshot that got idle memory.
+  // The arguments of a postponed evict_state_for_middle(), whose snapshot used idle memory.
   struct OwedMiddle {
     int64_t from = 0;
     int64_t to = 0;
@@ -68,7 +70,7 @@ class RoomMaker {
   [[nodiscard]] int64_t tree_slots(const PoolDemand& demand) const;
   [[nodiscard]] bool has_idle_snapshot() const;
 
-  // Calls evict() and counts its time.
+  // Calls evict() and adds its duration to eviction_seconds_.
   template <typename Evict>
   auto timed(const Evict& evict);
 

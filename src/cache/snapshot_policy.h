@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The snapshot policy: which recurrent states a step keeps. A pure function of the tokens that the
+// The snapshot policy: which recurrent states a step saves. A pure function of the tokens that the
 // step computes, so that every rule is a unit test.
 //
 // G is the snapshot grid, T the decode interval; a step computes the tokens [begin, end) of a
 // sequence that has `num_tokens` tokens to prefill.
 //
-//   multi: in prefill the forks and the tail floor((N-1)/G)*G always; while slots are free also
+//   multi: in prefill always the forks and the tail floor((N-1)/G)*G; while slots are free also
 //     message boundaries (rounded down to G), the end N with the hidden vector, and every 256th
-//     token, every 128th while more than half of the pool is free. With no slot free every 256th
-//     only as far as something worth less is kept: chains that no sequence came back to are
-//     thinned for new ones. In decode every T tokens. The exact end is kept without a copy.
+//     token, every 128th while more than half of the pool is free. If no slot is free, every 256th
+//     only if it evicts a less valuable snapshot: chains to which no sequence returned are thinned
+//     for new ones. In decode every T tokens. The exact end is kept without a copy.
 //
 //   extra_buffer: in prefill one per step, at the last multiple of G, or at the fork if one lies
 //     inside the step; none in steps below G tokens. In decode every T tokens.
@@ -33,7 +33,7 @@ namespace heddle::cache {
   return policy != SnapshotPolicy::kExtraBuffer;
 }
 
-// Whether chunks that are not a prompt's last end on the grid.
+// Whether chunks that are not a prompt's last end on multiples of the grid.
 [[nodiscard]] constexpr bool chunks_on_grid(SnapshotPolicy policy) {
   return policy != SnapshotPolicy::kNoBuffer;
 }
@@ -41,9 +41,10 @@ namespace heddle::cache {
 struct PrefillStep {
   int64_t begin = 0;
   int64_t end = 0;
-  int64_t num_tokens = 0;                    // N
-  std::span<const int64_t> forks;            // token counts at which others part; any order
-  std::span<const int64_t> role_boundaries;  // ascending
+  int64_t num_tokens = 0;                    // N, the tokens to prefill
+  std::span<const int64_t> forks;            // token counts at which other sequences part from this
+                                             // one, in any order
+  std::span<const int64_t> role_boundaries;  // token counts at which messages begin, ascending
   int64_t free_slots = 0;
   int64_t num_slots = 0;
   bool keeps_hidden = false;
@@ -51,19 +52,20 @@ struct PrefillStep {
 
 struct SnapshotRequest {
   int64_t tokens = 0;
-  bool evicts = false;  // something kept may be given up for it, whatever it is
-  int64_t spacing = 0;  // without `evicts`: only for something that is worth less than a state this
-                        // many tokens below the next one; 0: nothing is, it takes a free slot only
+  bool evicts = false;  // may evict any unlocked snapshot, however valuable
+  int64_t spacing = 0;  // without `evicts`: may evict a snapshot that is worth less than this one
+                        // with the next one this many tokens above it; 0: it uses a free slot only
   bool keeps_hidden = false;
 
   friend bool operator==(const SnapshotRequest&, const SnapshotRequest&) = default;
 };
 
-// Replaces `requests`, most wanted first, each token count once, all within (begin, end].
+// Replaces `requests` by those of the step, the most wanted first, each token count once, all
+// within (begin, end].
 void request_snapshots(SnapshotPolicy policy, int64_t grid, const PrefillStep& step,
                        std::vector<SnapshotRequest>& requests);
 
-// Whether decoding the token that makes the sequence `num_tokens` long shall leave a snapshot.
+// Whether a snapshot is wanted after decoding the token that makes the sequence `num_tokens` long.
 [[nodiscard]] constexpr bool wants_decode_snapshot(SnapshotPolicy policy, int64_t interval,
                                                    int64_t num_tokens) {
   return policy != SnapshotPolicy::kNoBuffer && num_tokens % interval == 0;

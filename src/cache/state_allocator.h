@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// StateAllocator: which recurrent-state slots are free. A slot holds the state of one sequence at
-// one moment: a convolution window and a recurrent matrix for every linear-attention layer.
+// StateAllocator: records which recurrent-state slots are free. A slot holds the state of one
+// sequence at one moment: a convolution window and a recurrent matrix for every linear-attention
+// layer.
 //
 // A running sequence advances its working slot in place, so a slot is never shared. The contents of
-// a freshly allocated slot are undefined: it must be zeroed or copied into before the first layer
-// runs (a plan lists it as MoveKind::kZero). Snapshots use these slots, or have
-// an allocator of their own. Each slot carries a label, the number of tokens whose effect it has;
-// the state may be reused for exactly these tokens only.
-// Degradation when the pool is short: none is handed out and the request waits.
+// a newly allocated slot are undefined: it must be zeroed or copied into before the first layer
+// runs (a plan lists that as MoveKind::kZero or kRestore). Snapshots use these slots, or have an
+// allocator of their own. Each slot has a label, the number of tokens that its state was computed
+// from; the state may be reused for exactly these tokens only. If the pool is short, no slot is
+// allocated and the request waits.
 //
 // Threading, invariants and cost: as IdPool.
 #pragma once
@@ -25,7 +26,7 @@ class StateAllocator {
   explicit StateAllocator(int64_t num_slots, const char* name = "state slot")
       : ids_(name, num_slots), labels_(static_cast<size_t>(num_slots) + 1, 0) {}
 
-  // A slot with label 0, or 0 if none is free.
+  // Allocates a slot and sets its label to 0; returns 0 if no slot is free.
   [[nodiscard]] int32_t allocate() {
     const int32_t slot = ids_.allocate_one();
     if (slot != 0) labels_[static_cast<size_t>(slot)] = 0;
@@ -54,7 +55,7 @@ class StateAllocator {
 
  private:
   IdPool ids_;
-  std::vector<int64_t> labels_;  // by slot: tokens whose effect the state holds
+  std::vector<int64_t> labels_;  // by slot: number of tokens that the state was computed from
 };
 
 }  // namespace heddle::cache

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// StatePool: the memory of the recurrent states of one group of layers. Per layer and part of the
-// layout one tensor [slots, ...]; slots = num_slots + 1, slot 0 stands for "none". The scales of an
-// i8 part lie directly after its numbers, slot by slot, so that a slot can be given back to the
-// system as one stretch of memory.
+// StatePool: the memory of the recurrent states of one group of layers. Each part of each layer is
+// one tensor [slots, ...] with slots = num_slots + 1; slot 0 means "none". The scales of an i8 part
+// directly follow its numbers in each slot, so that a slot is one contiguous range that can be
+// returned to the system.
 //
-// A slot's contents are whatever its last owner left: a move of the plan (request/batch_plan.h)
-// fills it before the first layer of a sequence that starts in it.
+// A slot contains whatever its last owner left. A move of the plan (request/batch_plan.h) fills it
+// before the first layer of a sequence that starts in it.
 //
-// Threading: different slots may be used from different threads at once. Cost: create() maps, it
-// touches nothing.
+// Threading: different slots may be used from different threads at once.
+// Cost:      create() maps the memory and touches none of it.
 #pragma once
 
 #include <cstddef>
@@ -34,9 +34,10 @@ class StatePool {
 
   // The tensor of StateLayout::parts[part].
   [[nodiscard]] MutableTensorView part(int64_t layer, size_t part) const;
-  [[nodiscard]] MutableTensorView scales(int64_t layer, size_t part) const;  // empty but for i8
+  // Empty unless the part is i8.
+  [[nodiscard]] MutableTensorView scales(int64_t layer, size_t part) const;
 
-  // The slot's memory may go back to the system; its contents are undefined afterwards.
+  // Lets the memory of the slot return to the system; its contents are undefined afterwards.
   Status discard_slot(device::Stream& stream, int32_t slot);
 
   [[nodiscard]] const StateLayout& layout() const { return layout_; }
@@ -46,7 +47,7 @@ class StatePool {
   [[nodiscard]] int64_t bytes() const { return memory_.size(); }
 
  private:
-  // One layer's numbers of one part, by slot.
+  // The memory of one part of one layer, by slot.
   struct Region {
     std::byte* base = nullptr;
     int64_t slot_bytes = 0;
@@ -56,7 +57,7 @@ class StatePool {
 
   StateLayout layout_;
   int64_t num_slots_ = 0;
-  std::vector<int64_t> part_offsets_;  // in memory_, where a part's layers begin
+  std::vector<int64_t> part_offsets_;  // by part: where its layers begin in memory_, in bytes
   device::Buffer memory_;              // by part, then by layer
 };
 
