@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runner: carries out a BatchPlan. The engine sees only this interface, so that tests drive the
-// whole engine with a fake one.
+// Runner: carries out BatchPlans. The engine sees only this interface, so that tests can drive the
+// whole engine with a fake runner.
 //
 // Threading: confined to the engine thread, except read_weights().
 #pragma once
@@ -18,16 +18,16 @@ namespace heddle::runner {
 
 using cache::PoolSizes;
 
-// Enough to keep the device busy while the host accounts for one step and plans the next.
+// Two steps keep the device busy while the host processes one step's output and plans the next.
 inline constexpr int kMaxStepsInFlight = 2;
 
 // The folder of a checkpoint.
 struct WeightFolder {
   std::filesystem::path model_dir;
-  bool dummy = false;  // reads only config.json; weights are random with a seed
+  bool dummy = false;  // reads only config.json; the weights are random, with a fixed seed
 };
 
-// Weights from read_weights(). Opaque to all but that runner.
+// Weights that a runner's read_weights() returned. Only that runner can use them.
 class NewWeights {
  public:
   virtual ~NewWeights() = default;
@@ -45,37 +45,37 @@ class Runner {
   // output.
   virtual Status submit(const request::BatchPlan& plan) = 0;
 
-  // Waits for the oldest step in flight and returns its tokens. A Status, here or from submit(), is
-  // a failure of the whole step (the device is lost); what is wrong with one sequence is in its
+  // Waits for the oldest step in flight and returns its tokens. An error, here or from submit(),
+  // means that the whole step failed (the device is lost). The error of a single sequence is in its
   // SampledToken.
   virtual Result<request::StepOutput> wait() = 0;
 
-  // One step from beginning to end; none is in flight.
+  // Runs one step from beginning to end. No other step may be in flight.
   Result<request::StepOutput> run(const request::BatchPlan& plan) {
     HEDDLE_RETURN_IF_ERROR(submit(plan));
     return wait();
   }
 
-  // Reads the weights of another checkpoint of the same model, as they would have been loaded at
-  // the start, beside those in use, which stay as they are. Any thread, also while steps run. Once
-  // `cancelled` is true it gives up. Errors: those of loading, naming the file or tensor;
-  // kInvalidArgument, naming the setting or weight, where the checkpoint is not of the same model,
-  // dtype and quantisation; kCancelled; kUnimplemented where weights cannot be exchanged.
+  // Reads the weights of another checkpoint of the same model, as load_model() would, into memory
+  // next to the weights in use, which stay unchanged. Any thread, also while steps run. Stops once
+  // `cancelled` is true. Errors: those of loading, with the file or tensor; kInvalidArgument, with
+  // the setting or weight, if the checkpoint has another model, dtype or quantisation; kCancelled;
+  // kUnimplemented if weights cannot be exchanged.
   [[nodiscard]] virtual Result<std::unique_ptr<NewWeights>> read_weights(
       const WeightFolder& folder, const std::atomic<bool>& cancelled) const {
     (void)folder, (void)cancelled;
     return unimplemented("the weights of this runner cannot be exchanged");
   }
 
-  // Puts them in the place of those in use, of the model and of what drafts with it. No step is in
-  // flight. Error: kDeviceLost; the weights are then of both.
+  // Replaces the weights in use by `weights`, those of the model and of the network that drafts. No
+  // step may be in flight. Error: kDeviceLost; the weights are then a mixture of both checkpoints.
   virtual Status use_weights(const NewWeights& weights) {
     (void)weights;
     return unimplemented("the weights of this runner cannot be exchanged");
   }
 
-  // Takes back an output of wait() that has been processed, so that a later step can use its
-  // memory.
+  // Takes back an output of wait() that the caller has processed, so that a later step can reuse
+  // its memory.
   // NOLINTNEXTLINE(performance-unnecessary-value-param): those that use it keep it
   virtual void recycle(request::StepOutput) {}
 };

@@ -9,8 +9,8 @@ namespace heddle::runner {
 
 namespace {
 
-// Asks again and again: a thread that sleeps is woken late, on virtual machines by as much as a
-// step takes.
+// Polls until the event is reached: a sleeping thread is woken late, on virtual machines by as much
+// as a step takes.
 Status wait_for(const device::Event& event) {
   for (;;) {
     HEDDLE_ASSIGN_OR_RETURN(const bool reached, event.reached());
@@ -19,7 +19,8 @@ Status wait_for(const device::Event& event) {
   }
 }
 
-// Likewise, looking seldom at the stream, whose device may be lost.
+// Polls until the draws have signalled. Checks the stream only now and then, in case the device is
+// lost.
 Status wait_for(DeviceSampling& sampling, device::Stream& stream) {
   constexpr int kLooks = 4096;
   for (;;) {
@@ -75,7 +76,8 @@ Status DeviceDraws::lay_out(const RunningStep& step, int64_t num_logit_rows,
   return {};
 }
 
-// A step that verifies drafts is never queued after another: it reads only these.
+// A step has either a step before it in flight or drafts to verify, never both, so one source of
+// tokens suffices.
 void DeviceDraws::begin_feed(int64_t num_logit_rows, const Sources& sources) {
   if (sources.before != nullptr) {
     feed_.begin(num_logit_rows, drawn(*sources.before));

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// DeviceDraws: the draws of steps where the device has the logits, for as many steps as may run at
-// once. The next step reads the drawn tokens on the device (DrawnFeed), where drafts are also found
-// to hold or not (DraftWalk), so that both are enqueued before the host knows a token.
+// DeviceDraws: the draws of steps whose logits are on a device, for as many steps as may be in
+// flight. The next step reads the drawn tokens on the device (DrawnFeed). The device also finds
+// which drafts are accepted (DraftWalk). So both can be enqueued before the host knows a token.
 //
 //   begin() -> lay_out() -> the forward pass, with feed() -> enqueue() -> mark_drawn(), walk()
 //   wait() -> token(), score(), has_ended()
 //
-// Threading: confined. Cost: that of DeviceSampling, OutputCounts, DrawnFeed and DraftWalk.
+// Threading: confined to one thread. Cost: that of DeviceSampling, OutputCounts, DrawnFeed and
+// DraftWalk.
 #pragma once
 
 #include <array>
@@ -32,47 +33,47 @@ namespace heddle::runner {
 
 class DeviceDraws {
  public:
-  // Takes the memory that the draws need. `pass` outlives them. Error: kResourceExhausted.
+  // Allocates the memory for the draws. `pass` outlives the object. Error: kResourceExhausted.
   static Result<std::unique_ptr<DeviceDraws>> create(ForwardPass& pass, int64_t num_batch_slots);
 
-  // Begins a step of the plan. The batch slots have been updated with it before.
+  // Begins a step of the plan. The batch slots must have been updated with the plan.
   Status begin(const request::BatchPlan& plan) { return counts_.begin(pass_->stream(), plan); }
 
   // Sources of tokens and drafts that the host does not know yet.
   struct Sources {
     const RunningStep* before = nullptr;  // the step still in flight; null: none
     const KeptDrafts* kept = nullptr;
-    const Drafting* drafting = nullptr;  // maker of the kept drafts; null: none
+    const Drafting* drafting = nullptr;  // maker of the kept drafts; null: no drafts are made
     const speculative::SimulatedAcceptance* simulated = nullptr;
   };
 
-  // Lists all rows that the sequences of the step feed, count, score and draw. `num_logit_rows`: of
-  // the step.
+  // Lists all rows that the step's sequences feed, count, score and draw from. `num_logit_rows`:
+  // number of logit rows of the step.
   Status lay_out(const RunningStep& step, int64_t num_logit_rows, const Sources& sources);
 
-  // Tokens and drafts that the forward pass reads on the device, of the last lay_out().
+  // The tokens and drafts, listed by the last lay_out(), that the forward pass reads on the device.
   [[nodiscard]] DrawnFeed& feed() { return feed_; }
 
-  // Enqueues the draws, after the forward pass. `tells_all`: as in SampleRowsArgs.
+  // Enqueues the draws after the forward pass. `tells_all`: as in SampleRowsArgs.
   Status enqueue(const RunningStep& step, bool tells_all);
 
-  // Records the event that wait() waits for. Call it before enqueuing work that the host need not
-  // wait for.
+  // Records the event that wait() waits for. Work enqueued later does not delay wait().
   Status mark_drawn(const RunningStep& step);
 
-  // Waits until the tokens of the step are on the host.
+  // Waits until the drawn tokens of the step are in host memory.
   Status wait(const RunningStep& step);
 
-  // Finds which drafts hold. Call it after mark_drawn().
+  // Enqueues the search for accepted drafts. Must be called after mark_drawn().
   Status walk(const RunningStep& step);
 
   [[nodiscard]] const DraftWalk& walked() const { return walk_; }
 
-  // SampleRowsArgs::drawn, in memory of the device.
+  // The drawn tokens in device memory, as SampleRowsArgs::drawn.
   [[nodiscard]] int32_t* drawn(const RunningStep& step) { return of(step).sampling.drawn(); }
 
-  // After wait(): what was drawn from a row of logits, whether that row was left out because its
-  // text had ended, and the `index`-th scored token of the step.
+  // To be called after wait(): token() reads the token drawn from a row of logits, has_ended()
+  // whether the row was left out because its text had ended, score() the `index`-th scored token of
+  // the step.
   void token(const RunningStep& step, int32_t row, request::SampledToken& sampled) const {
     of(step).sampling.take(row, sampled);
   }
@@ -85,20 +86,21 @@ class DeviceDraws {
     of(step).sampling.take_scored(index, scored);
   }
 
-  // The host has found that so many drafts of the next sequence do not hold. The device went on
-  // from its own count: check_walk(), when the step behind has been waited for, compares them.
+  // Records that the host rejected `count` drafts of the next sequence. The device has continued
+  // with its own count; check_walk() compares the two when the following step is finished.
   void expect_missing(int32_t count) { expected_missing_.push_back(count); }
 
-  // `later`: the step that is being finished. Error: kInternal; texts would be wrong from then on.
+  // `later`: the step that is being finished. Error kInternal if the host and the device disagree:
+  // from then on texts would be wrong.
   Status check_walk(const RunningStep& later);
 
-  // A step failed: nothing is left to compare.
+  // Called when a step failed: nothing is left to compare.
   void forget_walk() { expected_missing_.clear(); }
 
  private:
   struct Running {
     DeviceSampling sampling;
-    std::unique_ptr<device::Event> done;  // where its draws do not tell
+    std::unique_ptr<device::Event> done;  // used where the draws do not signal the host themselves
   };
 
   DeviceDraws(ForwardPass& pass, OutputCounts counts);
@@ -124,8 +126,8 @@ class DeviceDraws {
   OutputCounts counts_;
   DrawnFeed feed_;
   DraftWalk walk_;
-  std::vector<Running> running_;  // kMaxStepsInFlight of them, used in turn
-  speculative::DraftTree tree_;   // of the current sequence
+  std::vector<Running> running_;  // kMaxStepsInFlight entries, used in turn
+  speculative::DraftTree tree_;   // scratch: the tree of the current sequence
   std::vector<int32_t> expected_missing_;
 };
 

@@ -60,7 +60,8 @@ void DeviceSampling::add(int64_t row, const request::BatchSlot& slot, int64_t po
     asked_.rows[index].mask_row = static_cast<int32_t>(asked_.masks.size() / num_words);
     const std::span<const uint32_t> used = mask.first(std::min(mask.size(), num_words));
     asked_.masks.insert(asked_.masks.end(), used.begin(), used.end());
-    asked_.masks.resize(asked_.masks.size() + num_words - used.size());  // tokens beyond the mask
+    // Tokens beyond the mask are not allowed.
+    asked_.masks.resize(asked_.masks.size() + num_words - used.size());
   }
   ops::SamplingSlot& own = asked_.slots[index];
   own = sampling::sampling_slot(start.sampling, start.seed, start.choice_index, vocab_size_);
@@ -182,7 +183,7 @@ Status DeviceSampling::enqueue(ops::Context& context, device::Stream& stream,
 
   const std::span<ops::SampledRow> sampled = results();
   for (ops::SampledRow& row : sampled) row.outcome = ops::SampleOutcome::kPending;
-  tells_ = fetched_.empty();  // otherwise copies follow
+  tells_ = fetched_.empty();  // otherwise copies follow the kernels
   num_told_ = 0;
   auto* top_logits = reinterpret_cast<ops::TopLogit*>(sampled.data() + R);
   HEDDLE_RETURN_IF_ERROR(ops::sample_rows(
@@ -279,7 +280,8 @@ void DeviceSampling::take_scored(size_t index, request::ScoredToken& scored) con
       sampling::outcome_status(result.outcome, asked_.rows[static_cast<size_t>(row)].position);
   if (!scored.error.ok()) return;
   const sampling::LogSoftmax log_softmax(result.max, 1.0f, result.total);
-  const size_t own = row_logits_[static_cast<size_t>(row)].begin - 1;  // before those it lists
+  // The scored token's logit comes before those of listed tokens.
+  const size_t own = row_logits_[static_cast<size_t>(row)].begin - 1;
   scored.logprob.token = fetched_[own].token;
   scored.logprob.logprob = log_softmax(fetched_logit(own));
   add_alternatives(row, log_softmax, scored.logprob);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// DeviceSampling: the draws of a step, made where the logits are, so that a step brings back some
-// bytes for each sequence and not a row of the vocabulary. Given equal logits the tokens are those
-// of the Sampler, bit for bit (ops/sampling/sample_rows.h). Tokens that are there already are
-// scored likewise: their rows draw the best token, which is not used, for the sum of the weights
+// DeviceSampling: draws the tokens of a step on the device that has the logits, so that a step
+// reads back a few bytes per sequence instead of a row of the vocabulary. For equal logits the
+// tokens are those of the Sampler, bit for bit (ops/sampling/sample_rows.h). Existing tokens are
+// scored the same way: their rows draw the best token, which is not used, for the sum of weights
 // and the alternatives that come with it.
 //
-// Threading: confined. Cost: three launches a step, or one (ops::DrawKind), and a copy of 4 bytes
-// for each token that is scored or listed (Request::logprob_tokens); one copy to the device where a
-// step asks for other things than the last one, the same rows some tokens further on are the same.
-// Allocates nothing once its sizes have been seen.
+// Threading: confined to one thread. Cost: one or three launches a step (ops::DrawKind), and a copy
+// of 4 bytes for each token that is scored or listed (Request::logprob_tokens). One upload in a
+// step whose settings differ from those of the step before; the same rows some tokens later do not
+// count as different. Allocates nothing once its sizes have been seen.
 #pragma once
 
 #include <cstdint>
@@ -27,36 +27,38 @@
 
 namespace heddle::runner {
 
-// The output at the draw of a row, for penalties: as the counts say, and some ids of the step.
+// The output that penalties count at the draw of a row: the counts of one batch slot, and ids of
+// drafts on the path to the row.
 struct RowOutput {
   int32_t counts_row = 0;
   int32_t path_begin = 0;
-  uint64_t path = 0;  // bit i: the id of row path_begin + i
+  uint64_t path = 0;  // bit i: count the id of row path_begin + i
 };
 
 // The step's arrays in device memory; null if nothing refers to them.
 struct SamplingMemory {
-  const int32_t* ended = nullptr;           // rows that draw nothing after all (DrawnFeed)
-  const int32_t* ids = nullptr;             // [T]
-  const ops::TokenCount* counts = nullptr;  // OutputCounts
+  const int32_t* ended = nullptr;           // 1 for each row that draws nothing because its text
+                                            // has ended (DrawnFeed)
+  const int32_t* ids = nullptr;             // [T], the ids of the step
+  const ops::TokenCount* counts = nullptr;  // the table of OutputCounts
 };
 
 class DeviceSampling {
  public:
-  // For steps of at most `max_rows` rows of logits. Error: kResourceExhausted.
+  // For steps with at most `max_rows` rows of logits. Error: kResourceExhausted.
   static Result<DeviceSampling> create(device::Device& device, int64_t max_rows,
                                        int64_t vocab_size);
 
-  // Begins a step with that many rows of logits, none of which is drawn from yet.
+  // Begins a step with `num_rows` rows of logits; no row is drawn from until it is added.
   void begin(int64_t num_rows);
 
-  // Row `row` draws the token at `position` for the sequence in `slot`, out of those that `mask`
-  // allows (PlannedSequence::masks). `output`: where the sequence has penalties.
+  // Row `row` draws the token at `position` for the sequence in `slot`, from the tokens that `mask`
+  // allows (PlannedSequence::masks). `output` is needed only if the sequence has penalties.
   void add(int64_t row, const request::BatchSlot& slot, int64_t position,
            std::span<const uint32_t> mask, const RowOutput& output = {});
 
-  // Row `row` scores `token`, the one at `position`, with `top_logprobs` alternatives and those of
-  // `listed`.
+  // Row `row` scores `token`, which is at `position`, with `top_logprobs` alternatives and the
+  // logprobs of the tokens in `listed`.
   void add_scored(int64_t row, TokenId token, int64_t position, int32_t top_logprobs,
                   std::span<const TokenId> listed);
 
@@ -64,31 +66,30 @@ class DeviceSampling {
     return asked_.rows[static_cast<size_t>(row)].slot >= 0;
   }
 
-  // Enqueues the draws of the rows that were added; kernels write the results to the host's memory.
-  // `logits` [num_rows, V] f32, in memory of the device; rows with a mask, a bias or a penalty are
-  // edited. `tells_all`: as in SampleRowsArgs.
+  // Enqueues the draws of the added rows; kernels write the results to host memory. `logits`
+  // [num_rows, V] f32, in device memory; rows with a mask, a bias or a penalty are modified.
+  // `tells_all`: as in SampleRowsArgs.
   Status enqueue(ops::Context& context, device::Stream& stream, const MutableTensorView& logits,
                  const SamplingMemory& memory, bool tells_all = false);
 
-  // Whether the kernels of the last enqueue() signal the host when they have drawn; otherwise the
+  // Whether the kernels of the last enqueue() signal the host when they have drawn. If not, the
   // caller needs an event after them.
   [[nodiscard]] bool tells() const { return tells_; }
 
-  // With tells(): whether the results have arrived.
+  // Whether the results have arrived in host memory. Only if tells().
   [[nodiscard]] bool told();
 
-  // In memory of the device, [max_rows]: the token of each row that was added, -1 where the draw
-  // failed.
+  // The token of each added row, in device memory [max_rows]; -1 where the draw failed.
   [[nodiscard]] int32_t* drawn() { return reinterpret_cast<int32_t*>(drawn_.data()); }
 
-  // After the enqueued work, or with told(): whether an added row drew nothing because of
-  // SamplingMemory::ended.
+  // Whether an added row drew nothing because of SamplingMemory::ended. Valid once the enqueued
+  // work is done, or told() is true.
   [[nodiscard]] bool has_ended(int64_t row) const;
 
-  // Then also: an added row's token, logprob and error.
+  // The token, logprob and error of an added row. Valid when has_ended() is.
   void take(int64_t row, request::SampledToken& sampled) const;
 
-  // Then also: the logprob or error of the `index`-th row of add_scored().
+  // The logprob or error of the `index`-th row of add_scored(). Valid when has_ended() is.
   void take_scored(size_t index, request::ScoredToken& scored) const;
 
  private:
@@ -97,32 +98,33 @@ class DeviceSampling {
         results_(device, /*num_blocks=*/1),
         fetched_logits_(device, /*num_blocks=*/1) {}
 
-  // A logit that comes back by itself.
+  // A single logit that is read back.
   struct Fetched {
     int64_t row = 0;
     TokenId token = 0;
   };
 
-  // In fetched_: the logits of the tokens that a row lists, before them the one that it scores.
+  // Range of fetched_ for a row: the logit of the token that it scores, if any, then of the tokens
+  // it lists.
   struct RowLogits {
     size_t begin = 0;
     size_t num_listed = 0;
   };
 
-  // The draws of a step, as the device reads them.
+  // The draws of a step in the form that the device reads.
   struct Asked {
     std::vector<ops::SamplingRow> rows;
     std::vector<ops::SamplingSlot> slots;  // by row
     std::vector<int32_t> forbidden;
     std::vector<ops::TokenBias> biases;
-    std::vector<uint32_t> masks;  // for rows with a mask, ceil(V / 32) words each
+    std::vector<uint32_t> masks;  // ceil(V / 32) words for each row with a mask
 
     void clear();
 
-    // SampleRowsArgs::kind.
+    // The value for SampleRowsArgs::kind.
     [[nodiscard]] ops::DrawKind kind() const;
 
-    // How much further each row is than in `earlier`, where that is the only difference.
+    // By how many tokens each row is further than in `earlier`, if that is the only difference.
     [[nodiscard]] std::optional<int64_t> shift_from(const Asked& earlier) const;
   };
 
@@ -146,14 +148,15 @@ class DeviceSampling {
   int64_t vocab_size_ = 0;
   bool wants_logprobs_ = false;
   bool tells_ = false;
-  size_t num_told_ = 0;  // rows known to be complete
+  size_t num_told_ = 0;  // number of rows that are known to be complete
   Asked asked_;
-  Asked uploaded_;                     // contents of upload_
+  Asked uploaded_;                     // the contents of upload_
   std::vector<float> temperatures_;    // temperature of the weights, by row
-  std::vector<int64_t> scored_;        // rows
+  std::vector<int64_t> scored_;        // rows added by add_scored()
   std::vector<RowLogits> row_logits_;  // by row
   std::vector<Fetched> fetched_;
-  // The caller begins no step before the one that used them is done.
+  // upload_ never waits: the caller begins no step before the step that used the same memory is
+  // done.
   device::UploadRing upload_;
   device::ReadbackRing results_;  // SampledRow [R], then TopLogit [R, kMostTopLogits]
   device::ReadbackRing fetched_logits_;

@@ -10,7 +10,7 @@ namespace heddle::runner {
 
 DeviceSteps::DeviceSteps(StepExecutor& executor)
     : executor_(executor), out_of_memory_(step_out_of_memory()) {
-  spare_.resize(kMaxStepsInFlight + 1);  // one more is being processed
+  spare_.resize(kMaxStepsInFlight + 1);  // the caller may be processing one more
 }
 
 void DeviceSteps::submit(const request::BatchPlan& plan) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// DeviceSteps: carries out steps on the caller's thread, where a device computes them: submit()
-// enqueues a step and returns, behind one that still runs where StepExecutor allows it, so that the
-// device goes on to the next step without waiting for the host.
+// DeviceSteps: runs steps on the caller's thread, for a device that computes asynchronously.
+// submit() enqueues a step and returns, also while the step before still runs if StepExecutor
+// allows it, so that the device begins the next step without waiting for the host.
 //
-// Threading: confined to one thread. Cost: no allocation; submit() waits for the step before where
-// the new one has to know its tokens.
+// Threading: confined to one thread. Cost: no allocation; submit() waits for the step before if the
+// new one needs its tokens.
 #pragma once
 
 #include <array>
@@ -20,10 +20,10 @@ namespace heddle::runner {
 
 class DeviceSteps {
  public:
-  // The executor outlives this.
+  // `executor` outlives the object.
   explicit DeviceSteps(StepExecutor& executor);
 
-  // As those of Runner. An error of either is the step's, and comes from wait().
+  // As in Runner. The errors of both submit() and wait() are returned by wait().
   void submit(const request::BatchPlan& plan);
   Result<request::StepOutput> wait();
   void recycle(request::StepOutput output);
@@ -44,7 +44,7 @@ class DeviceSteps {
   StepExecutor& executor_;
   std::array<Entry, kMaxStepsInFlight> entries_;
   std::vector<request::StepOutput> spare_;
-  const Status out_of_memory_;  // made while memory was left
+  const Status out_of_memory_;  // allocated in advance
   int64_t num_submitted_ = 0;
   int64_t num_waited_ = 0;
 };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// DraftWalk: behind the draws of a step, how many drafts of each sequence hold, found by the device
-// (ops/drafting/walk_drafts.h), so that what follows can be enqueued before the host knows.
+// DraftWalk: finds on the device, after the draws of a step, how many drafts of each sequence are
+// accepted (ops/drafting/walk_drafts.h), so that later work can be enqueued before the host knows.
 //
-// Threading: confined. Cost: one launch a step, and that of SteadyBlock.
+// Threading: confined to one thread. Cost: one launch a step, and that of SteadyBlock.
 #pragma once
 
 #include <array>
@@ -27,31 +27,33 @@ class DraftWalk {
 
   void begin();
 
-  // The next sequence: `walked` without its list of endings and its place among the copies.
+  // Adds the next sequence. The function fills in the endings and the copy index of `walked`.
   void add(ops::WalkedDrafts walked, std::span<const TokenId> endings);
 
-  // `ids` and the draws of the step: those of WalkDraftsArgs.
+  // `ids` and `drawn` are those of the step, as in WalkDraftsArgs.
   Status enqueue(ops::Context& context, device::Stream& stream, const int32_t* ids, int32_t* drawn);
 
-  // Behind enqueue(), in memory of the device: of each sequence that was added, how many drafts do
-  // not hold.
+  // How many drafts of each added sequence are rejected, in device memory; valid after enqueue().
   [[nodiscard]] const int32_t* missing() const { return missing_; }
 
-  // The same on the host, once the stream has done it: of the last enqueue() or the one before.
+  // missing() in host memory, of the last enqueue() or of the one before. Valid once the stream has
+  // executed it.
   [[nodiscard]] std::span<const int32_t> told(bool is_last) const;
 
-  // The copies of states, as above. The host's list assumes that all drafts are accepted.
+  // The copies of states to working slots, in device memory. The host's list assumes that all
+  // drafts are accepted.
   [[nodiscard]] ops::MirroredSpan<ops::IdCopy> copies() const {
     return {.host = copies_if_all_, .device = copies_};
   }
 
  private:
-  device::ReadbackRing told_;          // rejected drafts per sequence
-  std::array<int64_t, 2> num_told_{};  // of the last enqueue(), and of the one before
+  device::ReadbackRing told_;          // rejected drafts by sequence
+  std::array<int64_t, 2> num_told_{};  // numbers of sequences in the last enqueue() and in the one
+                                       // before
   std::vector<ops::WalkedDrafts> walked_;
   std::vector<int32_t> endings_;
   std::vector<ops::IdCopy> copies_if_all_;
-  SteadyBlock block_;  // holds the two arrays above, and the launch's results
+  SteadyBlock block_;  // holds walked_ and endings_, and the results of the launch
   const int32_t* missing_ = nullptr;
   const ops::IdCopy* copies_ = nullptr;
 };

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Drafting: makes the drafts that plans want behind the draws of their steps
-// (PlannedSequence::wanted_drafts), with a network beside the model or with a small model. A step
-// calls it in this order:
+// Drafting: makes the drafts that plans want after the draws of their steps
+// (PlannedSequence::wanted_drafts), with a draft network or a separate small model. A step calls it
+// in this order:
 //
 //   begin() or begin_ahead() -> go_on() -> finish()
 //
-// begin_ahead() takes the place of begin() where the device goes on before the host knows what was
-// drawn. Steps that are open (StepEnd::kOpen) call finish() alone.
+// begin_ahead() replaces begin() if the device continues before the host knows the drawn tokens.
+// Steps with StepEnd::kOpen call finish() only.
 //
-// Drafts are handed to the scheduler with the step's output, or kept here and in KeptDrafts until
-// the next step verifies them; the scheduler then learns their number alone.
+// Drafts are either handed to the scheduler with the step's output, or kept here and in KeptDrafts
+// until the next step verifies them. In the second case the scheduler knows only their number.
 //
 // Threading: confined to the thread that computes steps.
 #pragma once
@@ -28,15 +28,17 @@
 
 namespace heddle::runner {
 
-// A step whose draws drafts are made for.
+// A step after whose draws drafts are made.
 struct DraftedStep {
   const request::BatchPlan& plan;
   const request::BatchSlots& slots;
   std::span<const StepSequence> sequences;
-  const ForwardBatch& batch;       // laid out last: this step, but in finish() of an open one
-  const Pools& pools;              // the model's pools
-  std::span<const int32_t> paths;  // StepSequence::path: once the host knows what was drawn
-  std::span<const request::SampledToken> tokens;  // StepSequence::drawn
+  const ForwardBatch& batch;       // the batch laid out last: this step's, except in finish() of a
+                                   // step with StepEnd::kOpen
+  const Pools& pools;              // the pools of the model
+  std::span<const int32_t> paths;  // what StepSequence::path refers to; empty before the host knows
+                                   // the draws
+  std::span<const request::SampledToken> tokens;  // what StepSequence::drawn refers to
 
   [[nodiscard]] std::span<const request::SampledToken> drawn(const StepSequence& sequence) const {
     return part_of(tokens, sequence.drawn);
@@ -57,41 +59,42 @@ class Drafting {
  public:
   virtual ~Drafting() = default;
 
-  // Whether finish() looks up the batch slots of the plan's step. No later plan may start another
-  // text in one of them before.
+  // Whether finish() of the plan's step reads its batch slots. If so, no later plan may start
+  // another sequence in one of them before.
   [[nodiscard]] virtual bool reads_texts(const request::BatchPlan& plan) const = 0;
 
-  // After the draws of a step, whose states lie in their working slots: begins with the rows that
-  // the step computed. Rows of drafts that held may move to their places afterwards.
+  // Computes the rows of the step with the draft network. Called after the draws, when the states
+  // are in their working slots, and before accepted rows of trees move to their positions.
   virtual Status begin(const DraftedStep& step) = 0;
 
-  // Whether drafts may be kept, so that what the device drew is to be in the host's memory together
-  // with those made before.
+  // Whether drafts may be kept by the runner. Then all results of the device's draws must reach
+  // host memory together with the drafts made before.
   [[nodiscard]] virtual bool keeps_drafts() const = 0;
 
-  // Whether it can begin before the host knows what was drawn.
+  // Whether drafting can begin before the host knows the drawn tokens.
   [[nodiscard]] virtual bool can_begin_ahead(const request::BatchPlan& plan,
                                              const StepNeeds& needs) const = 0;
 
-  // The same without paths and tokens: `drawn` is SampleRowsArgs::drawn of the step and `missing`
-  // WalkDraftsArgs::missing, by sequence that draws, both in device memory. Only with
-  // can_begin_ahead().
+  // begin() without paths and tokens. `drawn` is SampleRowsArgs::drawn of the step, and `missing`
+  // is WalkDraftsArgs::missing with one entry per sequence that draws, both in device memory.
+  // Requires can_begin_ahead().
   virtual Status begin_ahead(const DraftedStep& step, const int32_t* drawn,
                              const int32_t* missing) = 0;
 
-  // After either: enqueues the drafts.
+  // Enqueues the making of the drafts. Called after begin() or begin_ahead().
   virtual Status go_on(const Pools& pools) = 0;
 
-  // When the host knows the step's tokens: adds the drafts that follow them to `output` or, by
-  // batch slot, to `kept`.
+  // Called when the host knows the step's tokens: adds the drafts that follow them to `output`, or
+  // to `kept` by batch slot.
   virtual Status finish(const DraftedStep& step, KeptDrafts& kept, request::StepOutput& output) = 0;
 
-  // Replaces all positions in `kept` by tokens. The stream must have passed the go_on() that made
+  // Replaces all positions in `kept` by tokens. The stream must have executed the go_on() that made
   // them.
   virtual void read_back(KeptDrafts& kept) const = 0;
 
-  // In memory of the device: all kept drafts, by KeptDrafts::places(), and the model's token for
-  // each of the network's; null: they are the same. Only where drafts are kept on the device.
+  // Device memory with all kept drafts, indexed by KeptDrafts::places(), and with the model's token
+  // for each token of the draft network; null: the tokens are the same. Only if drafts are kept on
+  // the device.
   [[nodiscard]] virtual const int32_t* kept_on_device() const = 0;
   [[nodiscard]] virtual const int32_t* target_ids_on_device() const = 0;
 };

@@ -61,7 +61,7 @@ Status Draws::draw(RunningStep& step, StepSequence& sequence, Results& results) 
 void Draws::score(const RunningStep& step, const StepSequence& sequence,
                   request::StepOutput& output) {
   const request::PlannedSequence& planned = *sequence.planned;
-  const size_t first = output.scored.size();  // index of the first among the step's scored tokens
+  const size_t first = output.scored.size();  // index of the first of its scored tokens
   for (int32_t i = 0; i < planned.scored.count; ++i) {
     request::ScoredToken& scored = output.scored.emplace_back();
     scored.sequence_id = planned.sequence_id;
@@ -74,7 +74,7 @@ void Draws::score(const RunningStep& step, const StepSequence& sequence,
   }
 }
 
-// Draws down the drafts as long as they hold.
+// Draws tokens along the path of drafts as long as they are accepted.
 Status Draws::draw_span(RunningStep& step, StepSequence& sequence, Results& results) {
   const request::PlannedSequence& planned = *sequence.planned;
   std::vector<request::SampledToken>& tokens = results.output.tokens;
@@ -113,7 +113,8 @@ void Draws::draw_behind(const RunningStep& step, const StepSequence& sequence, i
              logits.row<float>(row), sampled);
 }
 
-// Makes the token after a node the draft there, or another one.
+// Replaces the token drawn after a node: by the draft there if it should be accepted, else by
+// another token.
 void Draws::simulate(const StepSequence& sequence, int32_t node,
                      request::SampledToken& sampled) const {
   const int32_t next = tree_.next_token()[static_cast<size_t>(node)];

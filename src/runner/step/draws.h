@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Draws: the tokens of a step, drawn by the host or by the device (device_draws.h), and the walk
-// down the drafts that they verify.
+// Draws: draws the tokens of a step, on the host or on the device (device_draws.h), and walks down
+// the drafts that they verify.
 //
-// Threading: confined. Cost: O(sequences + drafts) beside the draws themselves.
+// Threading: confined to one thread. Cost: O(sequences + drafts) in addition to the draws
+// themselves.
 #pragma once
 
 #include <cstdint>
@@ -28,21 +29,21 @@ namespace heddle::runner {
 
 class Draws {
  public:
-  // `pass` outlives them. `simulated_acceptance`: see SpeculativeOptions; 0: drafts hold where they
-  // are what was drawn.
+  // `pass` outlives the object. `simulated_acceptance`: see SpeculativeOptions; 0: a draft is
+  // accepted if it equals the drawn token.
   Draws(ForwardPass& pass, LogitRows logit_rows, double simulated_acceptance);
 
-  // Takes the memory that draws on a device need. Error: kResourceExhausted.
+  // Allocates the memory for draws on a device. Error: kResourceExhausted.
   Status prepare(int64_t num_batch_slots);
 
-  // Null: the host draws, on the CPU and where it reads all logits.
+  // Null if the host draws: on the CPU, and where the host reads all logits.
   [[nodiscard]] DeviceDraws* device() const { return device_.get(); }
 
   [[nodiscard]] const speculative::SimulatedAcceptance* simulated() const {
     return simulated_ ? &*simulated_ : nullptr;
   }
 
-  // All that the draws of a finished step change.
+  // The objects that the draws of a finished step change.
   struct Results {
     request::BatchSlots& slots;
     KeptDrafts& kept;
@@ -51,8 +52,8 @@ class Draws {
     request::StepOutput& output;
   };
 
-  // Once the logits of the step are there, or what the device drew from them: draws and scores for
-  // all its sequences, and notes in them what was drawn.
+  // Draws and scores for all sequences of the step and records the results in them. Called once the
+  // step's logits, or the device's draws from them, are available.
   Status draw(RunningStep& step, Results& results);
 
  private:
@@ -68,8 +69,8 @@ class Draws {
   HostDraws host_;
   std::unique_ptr<DeviceDraws> device_;
   std::optional<speculative::SimulatedAcceptance> simulated_;
-  speculative::DraftTree tree_;  // of the current sequence
-  std::vector<int32_t> path_;    // of the current sequence
+  speculative::DraftTree tree_;  // scratch: the tree of the current sequence
+  std::vector<int32_t> path_;    // scratch: the path of the current sequence
 };
 
 }  // namespace heddle::runner

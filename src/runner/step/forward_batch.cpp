@@ -148,7 +148,8 @@ Status ForwardBatch::check_hidden(const Sources& sources,
       fmt::format("hidden slot {}; there are {}", sequence.hidden_slot, sizes_.num_hidden_slots));
 }
 
-// The token fed in addition to the new ones, or where the device will find it.
+// Finds the drawn token that is fed after the new tokens, or the row from which the device draws
+// it.
 Status ForwardBatch::find_fed(const Sources& sources, StepSequence& sequence) {
   if (!sequence.planned->feeds_drawn_token) return {};
   const int32_t batch_slot = sequence.planned->batch_slot;
@@ -197,7 +198,7 @@ Status ForwardBatch::take_draft_rows(const request::PlannedSequence& sequence) {
   return {};
 }
 
-// Turns the rows of the drafts into nodes of a tree, if they branch.
+// Marks the rows of the drafts as nodes of a tree, if the drafts branch.
 Status ForwardBatch::add_tree(const request::PlannedSequence& sequence,
                               std::span<const TokenId> drafts, std::span<const int32_t> parents) {
   tree_starts_.push_back(ops::kNoTree);
@@ -211,7 +212,8 @@ Status ForwardBatch::add_tree(const request::PlannedSequence& sequence,
   tree_starts_.back() = static_cast<int32_t>(first);
   const size_t row = ids_.size() - drafts.size();
   for (size_t i = 0; i < drafts.size(); ++i) {
-    // A node of ours is a draft: the token that all follow comes before the tree.
+    // Ops count the drafts only as nodes: the last new token, node 0 of DraftTree, comes before
+    // their tree.
     tree_masks_[row + i] = tree_.masks()[i + 1] >> 1;
     positions_[row + i] =
         ops::rope_position(first - 1 + tree_.depths()[i + 1], sequence.takes_long_rope);
@@ -219,12 +221,13 @@ Status ForwardBatch::add_tree(const request::PlannedSequence& sequence,
   return {};
 }
 
-// A state for every row that a draw may end at; that of the last row is where the state advances.
+// Plans a state for every row at which the draws may end. The state advances in the slot of the
+// last row.
 void ForwardBatch::add_draft_states(const request::PlannedSequence& sequence) {
   const int32_t slot = sequences_.back().draft_slot;
   draft_states_.push_back({.from = sequence.state_slot, .to = slot});
   state_slots_.back() = slot;
-  if (sequences_.back().has_tree) return;  // the slots behind it are its nodes'
+  if (sequences_.back().has_tree) return;  // the following slots belong to the nodes of the tree
   const auto b = static_cast<int32_t>(context_lens_.size()) - 1;
   const auto num_new = static_cast<int32_t>(sequence.num_new_tokens());
   for (int32_t i = 0; i < sequence.drafts.count; ++i) {
@@ -242,7 +245,7 @@ Status ForwardBatch::add_rows(const request::PlannedSequence& sequence,
   if (sequence.num_new_tokens() == 0) return invalid_argument("has no new tokens");
   HEDDLE_RETURN_IF_ERROR(add_pages(sequence, slot));
   ids_.insert(ids_.end(), new_tokens.begin(), new_tokens.end());
-  // Until the device supplies them, these may be any tokens.
+  // Fed tokens and drafts that the device supplies may have any value here.
   if (sequence.feeds_drawn_token) {
     ids_.push_back(sequences_.back().fed_from >= 0 ? 0 : sequences_.back().fed_token);
   }
@@ -257,7 +260,7 @@ Status ForwardBatch::add_rows(const request::PlannedSequence& sequence,
   return {};
 }
 
-// Writes the parts of the page tables that are read. The rest keeps ids of earlier batches.
+// Writes the entries of the page tables that are read. The rest keeps ids of earlier batches.
 Status ForwardBatch::add_pages(const request::PlannedSequence& sequence,
                                const request::BatchSlot& slot) {
   const int64_t tokens = sequence.context_tokens + sequence.num_rows();
@@ -301,7 +304,7 @@ Status ForwardBatch::add_snapshots(const request::PlannedSequence& sequence,
       }
       kept_hidden_.push_back({.from = sequences_.back().logit_row, .to = snapshot.slot});
     }
-    // Which node of a tree it belongs to is known after the draws.
+    // Only after the draws is it known to which node of a tree the snapshot belongs.
     if (sequences_.back().has_tree && tokens > sequence.num_new_tokens()) continue;
     snapshots_.push_back({.sequence = static_cast<int32_t>(context_lens_.size()) - 1,
                           .num_tokens = static_cast<int32_t>(tokens),

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// ForwardBatch: a BatchPlan as the arrays a forward pass reads. Built anew every step in memory
-// that was sized once, when the step begins: only then are the tokens known that earlier steps
-// drew.
+// ForwardBatch: a BatchPlan as the arrays that a forward pass reads. It is rebuilt for every step,
+// in memory allocated once. That happens when the step begins, because the tokens that earlier
+// steps drew are not known before.
 //
-// Threading: confined. Cost: build() is O(tokens + sequences * pages), without allocation.
+// Threading: confined to one thread. Cost: build() is O(tokens + sequences * pages), without
+// allocation.
 #pragma once
 
 #include <cstdint>
@@ -25,11 +26,11 @@ namespace heddle::runner {
 
 enum class LogitRows {
   kSampled,  // the last row of every sequence with `sample` or a snapshot with `keep_hidden`, and
-             // those that score tokens
-  kAll,
+             // rows that score tokens
+  kAll,      // the logits of all rows
 };
 
-// Most pages of one sequence.
+// Most pages of a sequence of `context_length` tokens.
 [[nodiscard]] inline int64_t max_pages(int64_t context_length, int32_t page_size) {
   return (context_length + page_size - 1) / page_size;
 }
@@ -43,43 +44,44 @@ class ForwardBatch {
     int32_t page_size = 16;
     std::vector<cache::PageWindow> windows;  // PoolSizes::windows
     int64_t max_draft_rows = 0;              // StepLimits::max_draft_rows
-    int32_t first_draft_slot = 0;  // first of as many state slots; 0: the model has no states
+    int32_t first_draft_slot = 0;  // first of max_draft_rows state slots for drafts; 0: the model
+                                   // has no states
     int64_t max_scored_rows = 0;   // StepLimits::max_scored_rows
-    int64_t num_hidden_slots = 0;  // vectors may be kept in slots 1 to this; 0: none are
+    int64_t num_hidden_slots = 0;  // snapshot slots 1 to this number can store hidden vectors; 0:
+                                   // none can
   };
 
   explicit ForwardBatch(const Sizes& sizes);
 
-  // `slots` has taken the plan over. `tokens`: what was drawn before; null: no sequence feeds on
-  // it. `kept` has drafts that the plan does not; null: there are none.
-  // Error: kInvalidArgument for a plan that exceeds the sizes above, has a sequence with neither
-  // new tokens nor a hidden vector, or with too few pages, or more drafts or scored tokens
-  // than the sizes have room for, or a hidden slot that is not there. The batch is not to be run
-  // then.
+  // Lays out a plan. `slots` must have been updated with it. `tokens` has the tokens drawn before;
+  // null: no sequence feeds a drawn token. `kept` has drafts that the plan does not contain; null:
+  // there are none. Error: kInvalidArgument for a plan that exceeds the sizes above, or has a
+  // sequence with neither new tokens nor a hidden vector, with too few pages, too many drafts or
+  // scored tokens, or with a hidden slot that does not exist. The batch must not be run then.
   Status build(const request::BatchPlan& plan, const request::BatchSlots& slots,
                LogitRows logit_rows, const TokenSource* tokens = nullptr,
                const KeptDrafts* kept = nullptr);
 
-  // No rows: nothing is to be computed.
+  // Whether the step has no rows, so that no forward pass is needed.
   [[nodiscard]] bool empty() const { return ids_.empty(); }
 
   [[nodiscard]] std::span<const int32_t> ids() const { return ids_; }
 
   [[nodiscard]] std::span<const int32_t> positions() const { return positions_; }
 
-  // Rows whose logits are wanted.
+  // Rows whose logits are computed.
   [[nodiscard]] std::span<const int32_t> logit_rows() const { return logit_rows_; }
 
   // In the order of the plan.
   [[nodiscard]] std::span<const StepSequence> sequences() const { return sequences_; }
 
-  // Vectors the LM head reads that are to be kept: from logit rows to slots of snapshots.
+  // Hidden vectors to keep, copied from logit rows to snapshot slots.
   [[nodiscard]] std::span<const ops::IdCopy> kept_hidden() const { return kept_hidden_; }
 
-  // Copies of states that sequences with drafts begin with, from working slots to draft slots.
+  // Copies of states with which sequences with drafts begin, from working slots to draft slots.
   [[nodiscard]] std::span<const ops::IdCopy> draft_states() const { return draft_states_; }
 
-  // The slots whose hidden vectors the LM head is to read.
+  // Slots of the stored hidden vectors that the LM head reads.
   [[nodiscard]] std::span<const int32_t> hidden_slots() const { return hidden_slots_; }
 
   // Valid until the next build().
@@ -120,13 +122,13 @@ class ForwardBatch {
   std::vector<int32_t> tree_starts_;
   std::vector<uint64_t> tree_masks_;
   bool has_trees_ = false;
-  speculative::DraftTree tree_;  // of the current sequence
+  speculative::DraftTree tree_;  // scratch: the tree of the current sequence
   std::vector<ops::StateSnapshot> snapshots_;
   std::vector<StepSequence> sequences_;
   std::vector<ops::IdCopy> kept_hidden_;
   std::vector<int32_t> hidden_slots_;
   std::vector<ops::IdCopy> draft_states_;
-  int64_t draft_rows_ = 0;  // rows of sequences with drafts, so far
+  int64_t draft_rows_ = 0;  // rows of sequences with drafts so far
 };
 
 }  // namespace heddle::runner

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// guarded_step(): libraries may throw, above all when memory runs out: that must fail the step, not
-// the process.
+// guarded_step(): turns exceptions of libraries into errors. An exception, above all for lack of
+// memory, must fail the step and not the process.
 #pragma once
 
 #include <exception>
@@ -12,10 +12,11 @@
 
 namespace heddle::runner {
 
-// To be made while memory is left.
+// The status of a step that ran out of memory. It is to be created in advance, while memory is
+// left.
 inline Status step_out_of_memory() { return resource_exhausted("a step ran out of host memory"); }
 
-// The result of `step`; an exception becomes a Status.
+// Returns the result of `step`; an exception becomes a Status.
 template <typename Step>
 Status guarded_step(const Status& out_of_memory, const Step& step) {
   try {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// HostDraws: draws and scores tokens from logits that the host reads: all of them on the CPU, on a
-// GPU those of prompts that are repeated from a kept vector.
+// HostDraws: draws and scores tokens on the host: all tokens on the CPU, and on a GPU the first
+// tokens of prompts that start from a stored hidden vector.
 //
-// Threading: confined. Cost: that of sampling::Sampler, O(vocabulary) a token.
+// Threading: confined to one thread. Cost: that of sampling::Sampler, O(vocabulary) a token.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +19,12 @@ class HostDraws {
   explicit HostDraws(int64_t vocab_size)
       : vocab_size_(static_cast<size_t>(vocab_size)), sampler_(vocab_size) {}
 
-  // The token at `position` for the sequence, out of those that `mask` allows
-  // (PlannedSequence::masks). `logits` [V] are edited.
+  // Draws the token at `position` of the sequence, from the tokens that `mask` allows
+  // (PlannedSequence::masks). `logits` [V] are modified.
   void draw(const StepSequence& sequence, int64_t position, std::span<const uint32_t> mask,
             float* logits, request::SampledToken& sampled);
 
-  // The logprob of `token`, the one at `position`. `logits` [V].
+  // Computes the logprob of `token`, which is at `position`, from `logits` [V].
   void score(const StepSequence& sequence, int64_t position, TokenId token, const float* logits,
              request::ScoredToken& scored);
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// KeptDrafts: the drafts that a runner has made and kept to itself (request::kKeptDraft), by batch
-// slot: those behind each sequence's last draw. Where a device makes them, a step that verifies
-// them is enqueued before the host knows their tokens; it knows where they will lie.
+// KeptDrafts: the drafts that a runner has made and keeps to itself (request::kKeptDraft), by batch
+// slot: those that follow the last draw of each sequence. If a device makes them, a step that
+// verifies them is enqueued before the host knows their tokens; the host knows only their index in
+// a table on the device.
 //
-// Threading: confined. Cost: O(drafts), without allocation once its sizes have been seen;
-// read_back() O(batch slots).
+// Threading: confined to one thread. Cost: O(drafts), without allocation once its sizes have been
+// seen; read_back() O(batch slots).
 #pragma once
 
 #include <algorithm>
@@ -20,13 +21,13 @@ class KeptDrafts {
  public:
   explicit KeptDrafts(int64_t num_slots) : slots_(static_cast<size_t>(num_slots)) {}
 
-  // Behind a draw of the sequence in that slot, instead of those before.
+  // Replaces the drafts of the sequence in the batch slot. They follow its last draw.
   void keep(int32_t batch_slot, int64_t sequence_id, std::span<const TokenId> tokens) {
     begin(batch_slot, sequence_id).tokens.assign(tokens.begin(), tokens.end());
   }
 
-  // Likewise, of tokens that are not known yet: the places where they will be found, on the host in
-  // one of several tables.
+  // Like keep(), for tokens that the host does not know yet: their indices in one of several device
+  // tables.
   void keep_places(int32_t batch_slot, int64_t sequence_id, std::span<const int32_t> places,
                    int32_t table) {
     Slot& slot = begin(batch_slot, sequence_id);
@@ -36,10 +37,10 @@ class KeptDrafts {
     has_places_ |= !places.empty();
   }
 
-  // The sequence in that slot has drawn again.
+  // Drops the drafts of the slot, because its sequence has drawn again.
   void drop(int32_t batch_slot) { begin(batch_slot, -1).tokens.clear(); }
 
-  // All tokens are known now: token_at(place, table) is one.
+  // Replaces all indices by tokens, which are known now: token_at(place, table) returns one.
   template <typename TokenAt>
   void read_back(const TokenAt& token_at) {
     if (!has_places_) return;
@@ -51,19 +52,20 @@ class KeptDrafts {
     }
   }
 
-  // Some tokens are not known.
+  // Whether the tokens of some kept drafts are unknown to the host.
   [[nodiscard]] bool has_places() const { return has_places_; }
 
-  // Error: kInvalidArgument where a sequence of the plan verifies more than were kept.
+  // Error: kInvalidArgument if the sequence verifies more kept drafts than there are.
   [[nodiscard]] Status check(const request::BatchPlan& plan,
                              const request::PlannedSequence& sequence) const;
 
-  // The tokens of the drafts that a sequence of the plan verifies, which check() found, or which
-  // the plan has: 0 where they are not known yet.
+  // The tokens of the drafts that `sequence` verifies, kept here (after check()) or in the plan; 0
+  // for tokens that the host does not know yet.
   [[nodiscard]] std::span<const TokenId> tokens(const request::BatchPlan& plan,
                                                 const request::PlannedSequence& sequence) const;
 
-  // Where the tokens of those drafts will be found (keep_places()); empty: they are known.
+  // The indices of those tokens in the device's table (keep_places()); empty: the host knows the
+  // tokens.
   [[nodiscard]] std::span<const int32_t> places(const request::BatchPlan& plan,
                                                 const request::PlannedSequence& sequence) const;
 
@@ -73,7 +75,7 @@ class KeptDrafts {
     std::vector<TokenId> tokens;
     std::vector<int32_t> places;  // indices in the device's table of tokens that the host does not
                                   // know
-    int32_t table = 0;            // that table
+    int32_t table = 0;            // number of the device table that `places` refers to
   };
 
   Slot& begin(int32_t batch_slot, int64_t sequence_id) {

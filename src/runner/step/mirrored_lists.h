@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// MirroredLists: the lists of ids at the head of a step, where launchers of the device find them:
-// on the host as they are and, where the device does not read that, in one block of its memory with
-// one copy a step.
+// MirroredLists: the lists of ids for the moves at the head of a step, in memory that launchers can
+// read: the host lists themselves and, if the device does not read host memory, a copy of all lists
+// in one block of device memory, with one upload a step.
 //
-// Threading: confined. Cost: allocates only where a step has more than any before.
+// Threading: confined to one thread. Cost: allocates only in a step with longer lists than any
+// before.
 #pragma once
 
 #include <algorithm>
@@ -25,17 +26,17 @@ class MirroredLists {
 
   explicit MirroredLists(device::Device& device);
 
-  // Clears the lists and reserves `num_bytes` for them together. Waits for the copy before the last
+  // Clears the lists and reserves `num_bytes` for all of them. Waits for the upload before the last
   // one: two steps may be in flight.
   Status begin(device::Stream& stream, int64_t num_bytes);
 
-  // The bytes that begin() needs for a list.
+  // The bytes that begin() must reserve for a list.
   template <typename Element>
   [[nodiscard]] static int64_t bytes_for(std::span<const Element> list) {
     return aligned(static_cast<int64_t>(list.size_bytes()));
   }
 
-  // The mirror is valid after upload(). `list` outlives it.
+  // Adds a list, which must outlive the result. The device copy is valid after upload().
   template <typename Element>
   [[nodiscard]] ops::MirroredSpan<Element> add(std::span<const Element> list) {
     static_assert(std::is_trivially_copyable_v<Element>);
@@ -52,7 +53,7 @@ class MirroredLists {
  private:
   static int64_t aligned(int64_t bytes) { return (bytes + 15) / 16 * 16; }
 
-  std::optional<device::UploadRing> ring_;  // none: the device reads the host's memory
+  std::optional<device::UploadRing> ring_;  // none: the device reads host memory
   int64_t room_ = 0;
   int64_t used_ = 0;
 };

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// OutputCounts: counts of each token in each sequence's output, in device memory, for the penalties
-// of draws there (DeviceSampling). It follows BatchSlot::output_tokens but also counts tokens of
-// steps in flight, which are read on the device.
+// OutputCounts: in device memory, how often each token occurs in each sequence's output, for
+// penalties of draws on the device (DeviceSampling). It equals BatchSlot::output_tokens plus the
+// tokens of steps in flight, which it reads on the device.
 //
 //   begin() -> add() for each sequence that the step computes -> enqueue()
 //
-// Then the table counts the output up to the tokens that the step feeds. Accepted drafts are
-// counted at the beginning of the sequence's next step; until then a row's draw adds its path to
-// the counts.
+// After enqueue() the table includes the tokens that the step feeds. Accepted drafts are counted at
+// the beginning of the sequence's next step; until then each draw adds the drafts on its path
+// itself.
 //
-// Threading: confined. Cost: one launch per step that has sequences with penalties, and that of
-// SteadyBlock; 2 bytes per batch slot and token of the vocabulary. A sequence that starts clears
-// its row.
+// Threading: confined to one thread. Cost: one launch in a step that has sequences with penalties,
+// and that of SteadyBlock; 2 bytes per batch slot and token of the vocabulary. A starting sequence
+// clears its row.
 #pragma once
 
 #include <cstdint>
@@ -29,28 +29,29 @@ namespace heddle::runner {
 
 class OutputCounts {
  public:
-  // Bytes of the table.
+  // Bytes of the table in device memory.
   [[nodiscard]] static int64_t bytes_for(int64_t num_batch_slots, int64_t vocab_size) {
     const int64_t num_counts = num_batch_slots * vocab_size;
-    return (num_counts + 1) * static_cast<int64_t>(sizeof(ops::TokenCount));  // whole words
+    // Rounded up to whole words.
+    return (num_counts + 1) * static_cast<int64_t>(sizeof(ops::TokenCount));
   }
 
   // Error: kResourceExhausted.
   static Result<OutputCounts> create(device::Device& device, int64_t num_batch_slots,
                                      int64_t vocab_size, int64_t max_steps_in_flight);
 
-  // A step of the plan, which the batch slots have taken.
+  // Begins a step of the plan, with which the batch slots have been updated.
   Status begin(device::Stream& stream, const request::BatchPlan& plan);
 
-  // The step computes the sequence's rows from `first_row` of its ids on. Nothing happens where the
-  // sequence has no penalties.
+  // Counts the rows of the sequence, which begin at `first_row` of the step's ids. Does nothing for
+  // a sequence without penalties.
   void add(const request::PlannedSequence& sequence, const request::BatchSlot& slot,
            int32_t first_row);
 
-  // `ids`: of the step, in memory of the device.
+  // `ids` are the ids of the step, in device memory.
   Status enqueue(ops::Context& context, device::Stream& stream, const int32_t* ids);
 
-  // Behind enqueue(): [batch slots, V] in memory of the device, SampleRowsArgs::counts.
+  // The table [batch slots, V] in device memory, for SampleRowsArgs::counts. Valid after enqueue().
   [[nodiscard]] const ops::TokenCount* counts() const {
     return reinterpret_cast<const ops::TokenCount*>(table_.data());
   }
@@ -65,8 +66,9 @@ class OutputCounts {
 
   int64_t vocab_size_ = 0;
   device::Buffer table_;
-  std::vector<int64_t> num_counted_;  // by batch slot: of the output, with tokens of running steps
-  std::vector<ops::CountedToken> counted_;  // by the step
+  std::vector<int64_t> num_counted_;  // by batch slot: output tokens counted, including tokens of
+                                      // running steps
+  std::vector<ops::CountedToken> counted_;  // tokens that this step counts
   SteadyBlock block_;                       // holds the arrays above
 };
 

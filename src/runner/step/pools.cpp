@@ -98,7 +98,7 @@ Status Pools::create_pages(device::Device& device, const models::CacheNeeds& nee
                            std::vector<ops::KvLayer>& layers) {
   HEDDLE_CHECK(scales.empty() || std::ssize(scales) == needs.num_kv_layers());
   const cache::PoolSizes& sizes = options.sizes;
-  // All layers of a network that drafts read page table 0.
+  // All layers of a draft network read page table 0.
   const bool is_model = &layers == &kv_layers_;
   HEDDLE_CHECK(!is_model || sizes.windows.empty() || mixes_windows(needs));
   const size_t first = pages_.size();
@@ -137,7 +137,7 @@ Result<std::vector<cache::StatePool>> create_pools(device::Device& device,
   return pools;
 }
 
-// The member of a StateLayer or a SnapshotLayer.
+// The member of a StateLayer or a SnapshotLayer that holds `tensor`.
 template <typename Layer>
 MutableTensorView& tensor_of(Layer& layer, ops::StateTensor tensor) {
   return tensor == ops::StateTensor::kConv ? layer.conv : layer.recurrent;

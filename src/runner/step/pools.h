@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pools: the KV pages and recurrent states of a model, the snapshots of another format, the
-// hidden vectors kept with snapshots, and the views of them all that its ops take. Each group of
-// layers (models::CacheNeeds) has a pool of its own. A page id stands for a page in all pools of
-// its page table, a slot for a state in all pools of states.
+// Pools: the KV pages and recurrent states of a model, the snapshots in another format, the hidden
+// vectors kept with snapshots, and the views of them that ops read. Each group of layers
+// (models::CacheNeeds) has a pool of its own. A page id names a page in all pools of its page
+// table, a slot a state in all pools of states.
 //
-// Threading: confined; what a step's ops do to them follows the step.
+// Threading: confined to one thread; a step's ops access the pools in the order of the stream.
 #pragma once
 
 #include <array>
@@ -30,33 +30,34 @@ namespace heddle::runner {
 // Whether some attention layers slide and others do not.
 bool mixes_windows(const models::CacheNeeds& needs);
 
-// One layout for each group.
+// The layouts of KV pages and of states, one for each group of layers.
 std::vector<cache::KvLayout> kv_layouts(const models::CacheNeeds& needs, int32_t page_size,
                                         DType dtype);
 std::vector<cache::StateLayout> state_layouts(const models::CacheNeeds& needs);
 
-// Layouts of snapshot slots: parts with StatePart::is_rounded as `dtype`, others in fp32.
+// Layouts of snapshot slots: parts with StatePart::is_rounded are stored as `dtype`, others as
+// fp32.
 std::vector<cache::StateLayout> snapshot_layouts(const models::CacheNeeds& needs, DType dtype);
 
-// Windows of page tables 1 and up, ascending: each layer window below `context_length` unless all
-// layers slide; if there are too many, only the widest.
+// Windows of page tables 1 and up, ascending: every window of a layer below `context_length`,
+// unless all layers slide. If there are too many, only the widest.
 std::vector<int64_t> windows_of_tables(const models::CacheNeeds& needs, int64_t context_length);
 
-// The widest window of the layers if every one has one, PoolSizes::kv_window.
+// The widest window if all layers have one, for PoolSizes::kv_window.
 int64_t common_window(const models::CacheNeeds& needs);
 
 struct PoolsOptions {
   cache::PoolSizes sizes;
-  int64_t num_draft_slots = 0;  // state slots for drafts, StepLimits::max_draft_rows
+  int64_t num_draft_slots = 0;  // state slots for drafts; StepLimits::max_draft_rows
   DType kv_dtype = DType::kF32;
-  std::vector<checkpoint::KvScales> kv_scales;  // [num_kv_layers()], or empty: 1
+  std::vector<checkpoint::KvScales> kv_scales;  // [num_kv_layers()]; empty: all scales are 1
   DType snapshot_dtype = DType::kF32;
-  int64_t hidden_width = 0;  // width of the vector kept with a snapshot; 0: none
+  int64_t hidden_width = 0;  // width of the hidden vector kept with a snapshot; 0: none is kept
   DType hidden_dtype = DType::kF32;
 
-  // For a draft network; its keys and values are stored in the model's pages, as kv_dtype.
+  // The needs of a draft network. Its keys and values are stored in the model's pages, as kv_dtype.
   std::optional<models::CacheNeeds> draft_needs;
-  std::vector<checkpoint::KvScales> draft_kv_scales;  // as kv_scales
+  std::vector<checkpoint::KvScales> draft_kv_scales;  // as kv_scales, for the draft network
 };
 
 class Pools {
@@ -66,30 +67,31 @@ class Pools {
   static Result<Pools> create(device::Device& device, const models::CacheNeeds& needs,
                               const PoolsOptions& options);
 
-  // The head of a step, BatchPlan::moves: one launch for each run of a kind and table. Ids lie
-  // within the pools (checked). Pools that a model does not have are not touched: its plans may
-  // name pages that hold no KV.
+  // Executes the moves at the head of a step (BatchPlan::moves), one launch for each run of moves
+  // of the same kind and table. Ids must be within the pools (checked). Moves for pools that the
+  // model does not have are ignored: its plans may name pages that hold no KV.
   Status begin_step(device::Stream& stream, ops::Context& context,
                     std::span<const request::Move> moves);
 
-  // Copies states between working slots, those for drafts included: their ids follow
-  // PoolSizes::num_state_slots. Before the forward pass of a step, and after its draws.
+  // Copy states between working slots and draft slots, whose ids follow PoolSizes::num_state_slots.
+  // start_drafts() runs before the forward pass of a step, accept_drafts() after its draws.
   Status start_drafts(device::Stream& stream, ops::Context& context,
                       std::span<const ops::IdCopy> copies);
   Status accept_drafts(device::Stream& stream, ops::Context& context,
                        std::span<const ops::IdCopy> copies);
 
-  // Likewise, with a list that is in memory of the device already.
+  // As accept_drafts() above, for a list that is in device memory already.
   Status accept_drafts(ops::Context& context, const ops::MirroredSpan<ops::IdCopy>& copies);
 
-  // Moves rows of keys and values, in the order of the lists, in all layers of a page table; row r
-  // is token r % page_size of page r / page_size. Once a step, as accept_drafts().
+  // Moves rows of keys and values, in the order of the lists, in all layers of a page table. Row r
+  // is token r % page_size of page r / page_size. Called once a step, after its draws.
   Status move_rows(device::Stream& stream, ops::Context& context, const ops::CopiesByTable& rows);
 
-  // [slots + 1, H] PoolsOptions::hidden_dtype, by snapshot slot. Vectors are kept (checked).
+  // [slots + 1, H] of PoolsOptions::hidden_dtype, by snapshot slot. Vectors must be kept (checked).
   [[nodiscard]] MutableTensorView hidden() const;
 
-  // Copies row `from` of `rows` [R, H], which the LM head reads, to hidden vector `to`.
+  // Copies row `from` of `rows` [R, H], the input of the LM head, to hidden vector `to`, for each
+  // pair.
   Status keep_hidden(device::Stream& stream, const TensorView& rows,
                      std::span<const ops::IdCopy> kept);
 
@@ -98,12 +100,12 @@ class Pools {
 
   [[nodiscard]] std::span<const ops::KvLayer> kv_layers() const { return kv_layers_; }
 
-  // Layers of the draft network.
+  // The KV of the draft network's layers.
   [[nodiscard]] std::span<const ops::KvLayer> draft_kv_layers() const { return draft_layers_; }
 
   [[nodiscard]] std::span<const ops::StateLayer> state_layers() const { return state_layers_; }
 
-  // Empty where snapshots share the state slots.
+  // Empty if snapshots use the state slots.
   [[nodiscard]] std::span<const ops::SnapshotLayer> snapshot_layers() const {
     return snapshot_layers_;
   }
@@ -124,14 +126,14 @@ class Pools {
   static int64_t bytes_for(const ops::CopiesByTable& copies);
   static MirroredCopies add(MirroredLists& lists, const ops::CopiesByTable& copies);
 
-  // Moves of one kind and table.
+  // Executes moves of one kind and table.
   Status carry_out(device::Stream& stream, ops::Context& context, const request::Move& move,
                    const ops::MirroredSpan<ops::IdCopy>& ids);
 
-  // Copies the layers to memory of the device, where launchers there read them.
+  // Copies the tables of layers to device memory, where launchers read them.
   Status mirror_layers(device::Device& device);
 
-  // The pages of one group of layers, by the ids of a page table.
+  // The pages of one group of layers, with the ids of page table `table`.
   struct PagePool {
     cache::KvPool pool;
     uint32_t table = 0;
@@ -141,13 +143,13 @@ class Pools {
     return !table_layers_[0].empty() && table_layers_[0].front().k.shape[0] > 1;
   }
 
-  std::vector<PagePool> pages_;  // a draft network's come last
-  // By state group. Empty snapshots_: snapshots share the state slots. The last pool of the two
-  // that has the snapshots is that of the hidden vectors, if any are kept; its scratch rows come
-  // last.
+  std::vector<PagePool> pages_;  // a draft network's pools come last
+  // One pool for each state group. snapshots_ is empty if snapshots use the state slots. If hidden
+  // vectors are kept, they are in the last pool of snapshots_, or of states_ if that is empty; its
+  // scratch rows come last.
   std::vector<cache::StatePool> states_;
   std::vector<cache::StatePool> snapshots_;
-  int64_t num_hidden_ = 0;  // slots with a hidden vector
+  int64_t num_hidden_ = 0;  // number of slots with a hidden vector
   std::vector<ops::KvLayer> kv_layers_;
   std::vector<ops::KvLayer> draft_layers_;
   // kv_layers_ and draft_layers_ by page table, on the host and in device memory.
@@ -155,7 +157,7 @@ class Pools {
   std::array<ops::MirroredSpan<ops::KvLayer>, ops::kMaxPageTables> mirrored_layers_;
   std::vector<ops::StateLayer> state_layers_;
   std::vector<ops::SnapshotLayer> snapshot_layers_;
-  std::vector<ops::StatePartView> state_parts_;  // parts of all layers
+  std::vector<ops::StatePartView> state_parts_;  // the parts of all layers
   MirroredLists tables_;                         // tables of the layers
   ops::MirroredSpan<ops::StatePartView> part_table_;
   std::vector<ops::IdCopy> step_ids_;  // scratch of begin_step()

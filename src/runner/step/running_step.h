@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// RunningStep: a step from the time it is begun until it is finished.
+// RunningStep: the data of a step from begin() to finish() of StepExecutor.
 //
-// Threading: confined.
+// Threading: confined to one thread.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,14 @@
 
 namespace heddle::runner {
 
-// The work after a step's draws, and who does it.
+// Where a step's work after its draws is done, and whether the next step may begin before its end.
 enum class StepEnd : uint8_t {
-  kHostSettles,    // the host waits for all of the step, then moves states and rows of drafts that
-                   // held, and has new ones made
-  kOpen,           // the host reads the tokens; the next step may begin before that
-  kDeviceSettles,  // the host reads the tokens; states and new drafts are enqueued behind the
-                   // draws. No step begins before this one is finished.
+  kHostSettles,    // the host waits for the whole step, then moves the states and rows of accepted
+                   // drafts and enqueues new drafts
+  kOpen,           // there is no such work: the host reads the tokens, and the next step may begin
+                   // before that
+  kDeviceSettles,  // states and new drafts are enqueued right after the draws. The host reads the
+                   // tokens; no step begins before this one is finished.
 };
 
 struct RunningStep {
@@ -29,7 +30,7 @@ struct RunningStep {
   StepEnd end = StepEnd::kHostSettles;
   bool warms_up = false;
   std::vector<StepSequence> sequences;
-  std::vector<int32_t> paths;  // the sequences' paths, end to end
+  std::vector<int32_t> paths;  // the paths of all sequences, one after the other
 
   void begin(int64_t with_number, const request::BatchPlan& with_plan) {
     number = with_number;

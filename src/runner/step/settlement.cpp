@@ -16,13 +16,14 @@ void Settlement::add(const request::BatchPlan& plan, const StepSequence& sequenc
   }
   if (!sequence.has_tree) return;
   if (sequence.draft_slot != 0) add_snapshots(plan, sequence, path);
-  const int64_t first = sequence.draw_position() - 1;  // place of the node that all follow
+  const int64_t first = sequence.draw_position() - 1;  // position of the token that all drafts
+                                                       // follow
   for (size_t table = 0; table < num_page_tables_; ++table) {
     move_rows(sequence.slot->pages[table], first, path, rows_[table]);
   }
 }
 
-// Snapshots among a tree's drafts: their nodes are only known now.
+// Adds the snapshots taken after drafts of a tree: only now are their nodes known.
 void Settlement::add_snapshots(const request::BatchPlan& plan, const StepSequence& sequence,
                                std::span<const int32_t> path) {
   for (const request::PlannedSnapshot& snapshot : plan.snapshots_of(*sequence.planned)) {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Settlement: where the states, keys and values of a step's drafts that held have to go. A sequence
-// goes on from the last node of its path: that node's state becomes the working one, those of
-// snapshots on the way are kept, and rows of a tree move to where a chain would have them.
+// Settlement: lists where the states, keys and values of a step's accepted drafts must be copied. A
+// sequence continues from the last node of its path: that node's state becomes the working state,
+// states of snapshots on the path are kept, and rows of a tree move to the positions they would
+// have in a chain.
 //
-// Threading: confined. Cost: O(drafts that held); allocates nothing once its sizes have been seen.
+// Threading: confined to one thread. Cost: O(accepted drafts); allocates nothing once its sizes
+// have been seen.
 #pragma once
 
 #include <cstddef>
@@ -24,14 +26,15 @@ class Settlement {
 
   void begin();
 
-  // The next sequence that drew: `path` as in StepSequence.
+  // Adds the next sequence that drew; `path` as in StepSequence.
   void add(const request::BatchPlan& plan, const StepSequence& sequence,
            std::span<const int32_t> path);
 
-  // From draft slots to working slots and snapshots.
+  // Copies of states from draft slots to working slots and snapshot slots.
   [[nodiscard]] std::span<const ops::IdCopy> states() const { return states_; }
 
-  // Rows of keys and values of accepted nodes of trees, by row of the pages of each table.
+  // Copies of the KV rows of accepted tree nodes, by page table; a row index is page * page_size +
+  // offset.
   [[nodiscard]] const ops::CopiesByTable& rows() const { return rows_; }
 
  private:

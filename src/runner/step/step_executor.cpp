@@ -26,7 +26,7 @@ ForwardBatch::Sizes batch_sizes(const PoolSizes& sizes, const request::StepLimit
       .num_hidden_slots = sizes.keeps_hidden ? sizes.max_snapshot_slot() : 0};
 }
 
-// Alternatives of a draw, which a device lists no more of.
+// Error if a sequence wants more alternatives of a draw than a device can list.
 Status check_starts(const request::BatchPlan& plan) {
   for (const request::SlotStart& start : plan.starts) {
     const int32_t most = std::max(start.top_logprobs, start.prompt_top_logprobs);
@@ -54,7 +54,7 @@ StepExecutor::StepExecutor(ForwardPass& pass, Pools pools, const PoolSizes& size
       drafting_(std::move(drafts.maker)) {}
 
 StepExecutor::~StepExecutor() {
-  // The device may still make drafts, in memory of the members.
+  // The device may still be making drafts, in memory of the members.
   (void)pass_->stream().synchronize();
 }
 
@@ -91,7 +91,8 @@ Status StepExecutor::begin(const request::BatchPlan& plan) {
     return status;
   }
   lose_draws();
-  // Some of its work may have taken the place of drafts that are kept.
+  // Some of the step's work may have overwritten drafts that are kept, so their tokens are read
+  // now.
   (void)pass_->stream().synchronize();
   if (drafting_ != nullptr) drafting_->read_back(kept_drafts_);
   return status;
@@ -107,7 +108,7 @@ Status StepExecutor::finish(request::StepOutput& output) {
   return status;
 }
 
-// After an error.
+// Called after an error: all draws that the host does not know are lost.
 void StepExecutor::lose_draws() {
   tokens_.lose_all();
   if (draws_.device() != nullptr) draws_.device()->forget_walk();
@@ -207,12 +208,13 @@ Status StepExecutor::collect(RunningStep& step, request::StepOutput& output) {
   return drafting_->finish(drafted(step, output.tokens), kept_drafts_, output);
 }
 
-// States, keys and values of drafts that held go to their places; the network that drafts follows.
+// Moves the states, keys and values of accepted drafts, and computes the draft network's rows and
+// drafts.
 Status StepExecutor::settle(const RunningStep& step, const request::StepOutput& output) {
   HEDDLE_RETURN_IF_ERROR(
       pools_.accept_drafts(pass_->stream(), pass_->context(), settlement_.states()));
   if (drafting_ != nullptr) {
-    // The drafter's slots of the step's rows are laid out and moved like the model's.
+    // The draft network's rows for this step are laid out, and then moved, like the model's.
     HEDDLE_RETURN_IF_ERROR(drafting_->begin(drafted(step, output.tokens)));
   }
   HEDDLE_RETURN_IF_ERROR(pools_.move_rows(pass_->stream(), pass_->context(), settlement_.rows()));

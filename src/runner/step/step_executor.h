@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// StepExecutor: one plan from head to tokens, in four phases:
+// StepExecutor: computes the tokens of a plan, in four phases:
 //
-//   inputs   the plan becomes the arrays of a forward pass; then memory starts, moves or goes back
-//   pass     the forward pass; hidden vectors are kept, or stand for a prompt
-//   draws    a token of each sequence, and one more behind each draft that holds
-//   settle   states and rows of drafts that held go to their places; new drafts are made
+//   inputs   the plan becomes the arrays of a forward pass; pages and states are moved
+//   pass     the forward pass; hidden vectors are stored, or replace a prompt's computation
+//   draws    one token for each sequence, and one more for each accepted draft
+//   settle   states and rows of accepted drafts are moved; new drafts are made
 //
-// Drafts are verified by drawing: from the row of each draft as plain decoding would draw there,
-// as long as the draft is the token drawn before it. A sequence with drafts computes on copies of
-// its state, one for each row, and the working slot gets the one of the last row drawn from. A
-// state for each row was chosen over computing the accepted inputs once more: it takes no second
-// pass over weights, and the copy is the very state that a plain step leaves behind, bit for bit.
-// KV rows of rejected drafts lie behind the text and are overwritten by the next step.
+// Drafts are verified by drawing: from the row of each draft the token is drawn as in plain
+// decoding, as long as the draft equals the token drawn before it. A sequence with drafts computes
+// on copies of its state, one for each row, and the working slot gets the copy of the last row
+// drawn from. This was chosen over computing the accepted inputs a second time: it needs no second
+// pass over the weights, and the copy equals the state that a plain step leaves, bit for bit. KV
+// rows of rejected drafts are after the end of the text and are overwritten by the next step.
 //
-// A chunk of a prompt may score tokens: the logprob of a token is read from the row before it, as
-// it is; draws edit rows of their own only.
+// A chunk of a prompt may score tokens: the logprob of a token is computed from the unmodified row
+// before it. Draws modify only rows of their own.
 //
-// A step is begun, which enqueues it, and finished, which waits for it and takes its tokens. Where
-// tokens are drawn on the device, a step without drafts can begin while the step before still runs
-// (token_source.h). Where the device makes chains of drafts, what follows the draws is enqueued
-// with them (draft_walk.h): which drafts hold, the states behind them, the next drafts.
+// begin() enqueues a step; finish() waits for it and returns its tokens. If tokens are drawn on the
+// device, a step without drafts can begin while the step before still runs (token_source.h). If the
+// device makes chains of drafts, the work after the draws is enqueued with them (draft_walk.h):
+// which drafts are accepted, the states after them, the next drafts.
 //
 // Threading: confined to one thread, the one that takes part in the compute pool.
 // Cost: a step allocates nothing once its sizes have been seen.
@@ -45,18 +45,18 @@
 
 namespace heddle::runner {
 
-// Drafts in the steps of a StepExecutor.
+// How the steps of a StepExecutor make and accept drafts.
 struct StepDrafts {
-  std::unique_ptr<Drafting> maker;  // null: none are made
+  std::unique_ptr<Drafting> maker;  // null: the runner makes no drafts
 
   double simulated_acceptance = 0;  // see SpeculativeOptions
 };
 
 class StepExecutor {
  public:
-  // `context_length`: tokens a sequence may have. With PoolSizes::keeps_hidden the pass was made
-  // with ForwardOptions::head_alone. It outlives the executor. `logit_rows`: what it computes, the
-  // draws need no more than kSampled.
+  // `context_length`: most tokens of a sequence. With PoolSizes::keeps_hidden `pass` must have been
+  // made with ForwardOptions::head_alone. `pass` outlives the executor. `logit_rows`: which logits
+  // to compute; draws need no more than kSampled.
   StepExecutor(ForwardPass& pass, Pools pools, const PoolSizes& sizes,
                const request::StepLimits& limits, int64_t context_length,
                LogitRows logit_rows = LogitRows::kSampled, StepDrafts drafts = {});
@@ -66,25 +66,25 @@ class StepExecutor {
   StepExecutor(const StepExecutor&) = delete;
   StepExecutor& operator=(const StepExecutor&) = delete;
 
-  // Takes the memory of the device that its draws need, before the first run. Error:
+  // Allocates the device memory that draws need. Must be called before the first run. Error:
   // kResourceExhausted.
   Status prepare();
 
-  // Begins and finishes. `output` is empty. After an error all earlier draws count as failed, so
-  // that what was planned upon them is skipped.
+  // begin() and finish(). `output` must be empty. After an error all earlier draws count as failed,
+  // so that sequences planned to continue from them are skipped.
   Status run(const request::BatchPlan& plan, request::StepOutput& output);
 
-  // Whether the step can begin before the one that was begun is finished.
+  // Whether the step can begin while another one is running.
   [[nodiscard]] bool can_begin_behind(const request::BatchPlan& plan) const;
 
-  // The plan must stay unchanged until the step is finished. Requires that no step has begun, or
-  // one with can_begin_behind() (checked). A step that failed to begin must not be finished.
+  // Begins a step. The plan must stay unchanged until the step is finished. Requires that no step
+  // is running, or can_begin_behind() (checked). A step that failed to begin must not be finished.
   Status begin(const request::BatchPlan& plan);
 
-  // The oldest step that was begun (checked: there is one).
+  // Finishes the oldest running step; there must be one (checked).
   Status finish(request::StepOutput& output);
 
-  // Sequences of the last plan, in its order, as laid out, without their draws.
+  // The sequences of the last plan, in its order, as laid out, without their draws.
   [[nodiscard]] std::span<const StepSequence> sequences() const { return batch_.sequences(); }
 
  private:
@@ -118,7 +118,7 @@ class StepExecutor {
   TokenSource tokens_;
   KeptDrafts kept_drafts_;
   Settlement settlement_;
-  std::unique_ptr<Drafting> drafting_;                // null: makes no drafts
+  std::unique_ptr<Drafting> drafting_;                // null: the runner makes no drafts
   std::array<RunningStep, kMaxStepsInFlight> steps_;  // used in turn
   int64_t num_begun_ = 0;
   int64_t num_finished_ = 0;

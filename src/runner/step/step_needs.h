@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// StepNeeds: what the sequences of a plan ask of their step, as far as it decides when the step may
-// begin and when the host is needed. Found in one pass over the plan.
+// StepNeeds: properties of a plan that decide when its step may begin and when the host is needed.
+// Computed in one pass over the plan.
 //
-// Threading: values. Cost: O(sequences).
+// Threading: a plain value. Cost: O(sequences).
 #pragma once
 
 #include <algorithm>
@@ -14,12 +14,12 @@ namespace heddle::runner {
 
 struct StepNeeds {
   bool repeats_prompts = false;   // some sequences start from a stored hidden vector
-  bool has_trees = false;         // some drafts form trees
-  bool wants_drafts = false;      // some draws want drafts
-  bool may_keep_drafts = true;    // the runner may keep the drafts of all that want some
+  bool has_trees = false;         // some sequences verify a tree of drafts
+  bool wants_drafts = false;      // some sequences want drafts after their draws
+  bool may_keep_drafts = true;    // all sequences that want drafts let the runner keep them
   bool all_decode = true;         // each sequence has one row and draws from it
-  bool feeds_beside_new = false;  // some feed a drawn token together with others
-  int32_t most_drafts = 0;        // largest number that a sequence verifies
+  bool feeds_beside_new = false;  // some sequences feed a drawn token together with other tokens
+  int32_t most_drafts = 0;        // largest number of drafts that a sequence verifies
 
   [[nodiscard]] static StepNeeds of(const request::BatchPlan& plan) {
     StepNeeds needs;
@@ -36,7 +36,8 @@ struct StepNeeds {
     return needs;
   }
 
-  // Nothing but draws: no drafts are verified or made, no prompt is repeated.
+  // Whether the step only draws: no drafts are verified or made, and no prompt starts from a stored
+  // vector.
   [[nodiscard]] bool only_draws() const {
     return most_drafts == 0 && !wants_drafts && !repeats_prompts;
   }

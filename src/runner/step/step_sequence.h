@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // StepSequence: a sequence in a step: its part of the plan, its batch slot, its kind of work and
-// the location of its rows. ForwardBatch makes them once, in plan order, when it lays out the step;
-// later phases read them and record the drawn tokens.
+// the location of its rows. ForwardBatch creates these objects once, in plan order, when it lays
+// out the step; later phases read them and record the drawn tokens.
 //
 // Ownership: refers to the plan and the batch slots, which outlive the step.
 #pragma once
@@ -18,7 +18,7 @@ struct StepSequence {
   enum class Part : uint8_t {
     kComputed,  // its new tokens are rows of the forward pass
     kHidden,    // only the LM head runs, on a stored hidden vector
-    kSkipped,   // the sequence had ended
+    kSkipped,   // the sequence had ended before the step
   };
 
   const request::PlannedSequence* planned = nullptr;
@@ -26,36 +26,39 @@ struct StepSequence {
 
   Part part = Part::kComputed;
 
-  // kComputed: index among the computed sequences, and the row of its first new token; rows of its
-  // other tokens and its drafts follow.
+  // kComputed: its index among the computed sequences, and the row of its first new token. The rows
+  // of its other tokens and of its drafts follow.
   int32_t batch_index = -1;
   int32_t first_row = -1;
 
-  // kComputed: row of its last new token among the logits, -1 if not wanted; rows of its drafts
-  // follow. kHidden: index in ForwardBatch::hidden_slots(), -1 if not wanted.
+  // kComputed: index among the logits of the row of its last new token, -1 if that is not wanted;
+  // the rows of its drafts follow. kHidden: index in ForwardBatch::hidden_slots(), -1 if not
+  // wanted.
   int32_t logit_row = -1;
 
-  // Row among the logits of the first scored token; the others follow.
+  // Index among the logits of the row of its first scored token; the others follow.
   int32_t scored_row = -1;
 
-  // For drafts in a model with states: the first of several state slots that belong to no sequence.
-  // The state advances in the first one, from a copy of the working slot; the others get it after
-  // the last new token and after each draft but the last. 0: it advances in the working slot. With
-  // a tree (below) the first slot has the state after the last new token, and the others have the
-  // states after each draft.
+  // With drafts, in a model with states: the first of several draft slots. 0: the state advances in
+  // the working slot. In a chain the state advances in the first slot, from a copy of the working
+  // slot; the other slots get the state after the last new token and after each draft but the last.
+  // In a tree the first slot has the state after the last new token, and the others have the states
+  // after each draft.
   int32_t draft_slot = 0;
 
   bool has_tree = false;  // its drafts form a tree
 
-  TokenId fed_token = sampling::kNoToken;  // token fed for feeds_drawn_token
+  TokenId fed_token = sampling::kNoToken;  // the token that feeds_drawn_token stands for, if the
+                                           // host knows it
 
-  // The previous step's row of logits from which the device draws the token that feeds_drawn_token
-  // stands for. -1: the host knew the token.
+  // Index of the logit row of the step before from which the device draws the token that
+  // feeds_drawn_token stands for; -1: the host knows the token.
   int32_t fed_from = -1;
 
-  // Set when the host knows the draws: its tokens in StepOutput::tokens, and for each the node of
-  // the draft tree (speculative/draft_tree.h) that it follows, node 0 first, among the step's
-  // nodes. Both are empty if it draws nothing or had ended.
+  // Set when the host knows the draws. `drawn` is the range of its tokens in StepOutput::tokens.
+  // `path` is a range of RunningStep::paths: for each token the node of the draft tree
+  // (speculative/draft_tree.h) that it follows, node 0 first. Both are empty if the sequence draws
+  // nothing or had ended.
   request::PlanRange drawn;
   request::PlanRange path;
 
@@ -67,17 +70,17 @@ struct StepSequence {
     return first_row + static_cast<int32_t>(planned->num_new_tokens()) - 1;
   }
 
-  // Position in the text of the token drawn after its new ones.
+  // Position in the sequence of the token drawn after its new ones.
   [[nodiscard]] int64_t draw_position() const {
     return planned->context_tokens + planned->num_new_tokens();
   }
 
-  // Position in the text of the token that its `i`-th scored row predicts.
+  // Position in the sequence of the token that its `i`-th scored row predicts.
   [[nodiscard]] int64_t scored_position(int32_t i) const {
     return planned->context_tokens + planned->scored.begin + i + 1;
   }
 
-  // The slot with the state after `index` drafts of a chain, or after node `index` of a tree.
+  // The state slot with the state after `index` drafts of a chain, or after node `index` of a tree.
   [[nodiscard]] int32_t state_after(int32_t index) const {
     if (has_tree) return draft_slot + index;
     return draft_slot + (index == planned->drafts.count ? 0 : 1 + index);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// StepThread: runs steps one after the other on its own thread, so that the caller can process the
-// last step's output and plan the next step meanwhile.
+// StepThread: runs steps one after the other on a thread of its own, so that the caller can
+// meanwhile process the last step's output and plan the next step.
 //
 // One mutex passes plans and outputs between the threads: a step sees everything that the caller
-// wrote before submit(), and the caller sees everything that the step wrote after wait(). Both
+// wrote before submit(), and after wait() the caller sees everything that the step wrote. Both
 // threads sleep while they wait; an idle engine uses no CPU.
 //
 // Threading: submit(), wait() and recycle() are confined to one thread, the caller's; the step runs
@@ -27,13 +27,13 @@ namespace heddle::runner {
 
 class StepThread {
  public:
-  // Fills an output without tokens. An exception becomes the step's error.
+  // Fills in an empty output. An exception becomes the step's error.
   using Step = std::function<Status(const request::BatchPlan&, request::StepOutput&)>;
 
-  // Error: kResourceExhausted when the system has no thread.
+  // Error: kResourceExhausted if the system does not start a thread.
   static Result<std::unique_ptr<StepThread>> start(Step step);
 
-  // begin_stop(), then waits for the step that is running.
+  // Calls begin_stop(), then waits for the running step.
   ~StepThread();
   StepThread(const StepThread&) = delete;
   StepThread& operator=(const StepThread&) = delete;
@@ -44,7 +44,7 @@ class StepThread {
   void recycle(request::StepOutput output);
 
   // Prevents new steps: submitted steps that have not started are dropped, and wait() must not be
-  // called for them. Does not wait.
+  // called for them. Does not block.
   void begin_stop() HEDDLE_EXCLUDES(mutex_);
 
  private:
@@ -68,8 +68,8 @@ class StepThread {
   int64_t num_waited_ = 0;                  // accessed by the caller only
 
   Mutex mutex_;
-  CondVar work_;  // wakes the step thread: a new step or the end
-  CondVar done_;  // wakes the caller
+  CondVar work_;  // wakes the step thread: a new step, or the end
+  CondVar done_;  // wakes the caller: a step is done
   int64_t num_submitted_ HEDDLE_GUARDED_BY(mutex_) = 0;
   int64_t num_done_ HEDDLE_GUARDED_BY(mutex_) = 0;
   bool stopping_ HEDDLE_GUARDED_BY(mutex_) = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// TokenSource: where the token is that each batch slot's sequence drew last. A plan may feed on a
-// token that the host has not seen, so a step asks here before it is laid out:
+// TokenSource: for each batch slot, where the token is that its sequence drew last. A plan may feed
+// a token that the host has not seen, so a step asks here before it is laid out:
 //
 //                 begin(): a step computes the slot's sequence and will draw
 //     +---------+ ------------------------------------------> +--------------+
@@ -13,14 +13,14 @@
 //     | kNone   | <----------------------------------------------+    |  this one leaves it out
 //     +---------+                                         kHost  <----+
 //
-// At most kMaxStepsInFlight steps run, so a slot's sequence is in one or two of them: the row is
-// that of the later one. A sequence whose text ended with a token drawn in the first one is left
-// out of the second, on the device; the slot is then free for another sequence as soon as the host
-// knows the token.
+// At most kMaxStepsInFlight steps run, so a slot's sequence is in at most two of them; the row is
+// that of the later step. If a token drawn in the first step ends the text, the device leaves the
+// sequence out of the second. The slot is then free for another sequence as soon as the host knows
+// the token.
 //
 // Steps are numbered in the order in which they begin and finish.
 //
-// Threading: confined. Cost: O(1) a call, lose_all() O(batch slots).
+// Threading: confined to one thread. Cost: O(1) a call, lose_all() O(batch slots).
 #pragma once
 
 #include <cstdint>
@@ -36,47 +36,49 @@ namespace heddle::runner {
 class TokenSource {
  public:
   enum class Place : uint8_t {
-    kNone,    // nothing was drawn, or the draw failed
-    kHost,    // the host knows it
-    kDevice,  // a step in flight draws it
+    kNone,    // no token was drawn, or the draw failed
+    kHost,    // the host knows the token
+    kDevice,  // a step in flight draws the token on the device
   };
 
   struct Drawn {
     Place place = Place::kNone;
-    TokenId token = sampling::kNoToken;  // kHost
-    int32_t row = -1;                    // kDevice: of the running step's logits
+    TokenId token = sampling::kNoToken;  // the token, for kHost
+    int32_t row = -1;                    // for kDevice: the row of the running step's logits from
+                                         // which it is drawn
   };
 
   explicit TokenSource(int64_t num_slots) : slots_(static_cast<size_t>(num_slots)) {}
 
   [[nodiscard]] int64_t num_slots() const { return std::ssize(slots_); }
 
-  // `step` has begun, with this sequence in it.
+  // Records that `step` has begun with this sequence in it.
   void begin(const StepSequence& sequence, int64_t step) {
     if (sequence.part == StepSequence::Part::kSkipped) return;
     begin(sequence.planned->batch_slot, step, sequence.draws_computed() ? sequence.logit_row : -1);
   }
 
-  // `step` computes the sequence in the slot and draws from row `row` of its logits; -1: it draws
-  // nothing.
+  // Records that `step` computes the sequence in the slot and draws from row `row` of its logits;
+  // -1: it does not draw.
   void begin(int32_t batch_slot, int64_t step, int32_t row) {
     Slot& slot = slots_[static_cast<size_t>(batch_slot)];
     slot.step = step;
     slot.row = row;
   }
 
-  // The host knows what `step` drew for the sequence in the slot; kNoToken: the draw failed.
-  // `ends`: the text ends with it, which a failed draw does, too.
+  // Records the token that `step` drew for the sequence in the slot; kNoToken: the draw failed.
+  // `ends`: the text ends with this token; it also ends with a failed draw.
   void drew(int32_t batch_slot, int64_t step, TokenId token, bool ends) {
     Slot& slot = slots_[static_cast<size_t>(batch_slot)];
     slot.token = token;
     if (ends && slot.step > step) slot.step = kNoStep;
   }
 
-  // All steps up to `step` are done.
+  // Records that all steps up to `step` are done.
   void finish(int64_t step) { finished_ = step; }
 
-  // A step failed: all earlier draws count as failed, those of steps that run too.
+  // Called when a step failed: all earlier draws count as failed, also those of steps that still
+  // run.
   void lose_all() {
     for (Slot& slot : slots_) {
       slot.token = sampling::kNoToken;
@@ -91,12 +93,12 @@ class TokenSource {
     return {.place = Place::kHost, .token = slot.token};
   }
 
-  // The last token that the host has, also while a running step draws a later one.
+  // The last token that the host knows, also while a running step draws a later one.
   [[nodiscard]] TokenId known(int32_t batch_slot) const {
     return slots_[static_cast<size_t>(batch_slot)].token;
   }
 
-  // Whether a step that runs computes a sequence in the slot, as far as the host knows.
+  // Whether a running step computes the sequence in the slot, as far as the host knows.
   [[nodiscard]] bool is_computing(int32_t batch_slot) const {
     return runs(slots_[static_cast<size_t>(batch_slot)]);
   }
@@ -105,9 +107,9 @@ class TokenSource {
   static constexpr int64_t kNoStep = -1;
 
   struct Slot {
-    TokenId token = sampling::kNoToken;  // token, if the host knows it
-    int64_t step = kNoStep;              // the last step that computes the sequence
-    // Row among the logits of `step`; -1: it draws nothing, or its draw was lost.
+    TokenId token = sampling::kNoToken;  // the last token that the host knows
+    int64_t step = kNoStep;              // number of the last step that computes the sequence
+    // Row among the logits of `step`; -1: the step does not draw, or its draw was lost.
     int32_t row = -1;
   };
 
