@@ -93,7 +93,7 @@ Status DraftMaker::go_on(const Pools& pools) {
 
 Status DraftMaker::finish(const DraftedStep& step, KeptDrafts& kept, request::StepOutput& output) {
   const bool begun = std::exchange(begun_, false);
-  // A step that failed may have begun, and left its streams behind.
+  // After a failed step streams of that step may be left, although this one has none.
   if (!begun || !step.plan.computes_draft_slots) return {};
   output.warms_up |= warmed_up_;
   for (Stream& stream : std::span(streams_).first(num_streams_)) {
@@ -135,7 +135,7 @@ void DraftMaker::read_back(KeptDrafts& kept) const {
   });
 }
 
-// The network's slots read the token after theirs.
+// The network's slot for a token reads the token after it, so the ids are shifted by one.
 void DraftMaker::begin_first(const ForwardBatch& batch) {
   ids_.assign(batch.ids().begin() + 1, batch.ids().end());
   ids_.push_back(0);
@@ -149,7 +149,7 @@ bool DraftMaker::drafts_behind(const StepSequence& sequence) const {
   return sequence.planned->wanted_drafts > 0 && num_streams_ < streams_.size();
 }
 
-// Drafts follow its draw from `row`.
+// Adds a sequence that gets drafts. They follow the token drawn from `row`.
 DraftMaker::Stream& DraftMaker::add_stream(const StepSequence& sequence, int64_t row) {
   Stream& stream = streams_[num_streams_];
   stream.sequence = &sequence;
@@ -174,12 +174,12 @@ void DraftMaker::lay_out_first(const DraftedStep& step) {
     }
     const std::span<const SampledToken> drawn = step.drawn(sequence);
     const std::span<const int32_t> path = step.path(sequence);
-    if (drawn.empty()) continue;  // the device found that it had ended
+    if (drawn.empty()) continue;  // the device found that the sequence had ended
     HEDDLE_CHECK_EQ(path.size(), drawn.size());
     for (size_t j = 0; j < drawn.size(); ++j) {
       ids_[static_cast<size_t>(last_new + path[j])] = drawn[j].error.ok() ? drawn[j].token : 0;
     }
-    // Rows of rejected drafts may read anything.
+    // Rows of rejected drafts may read any token.
     const int32_t row = last_new + path.back();
     const int32_t last_row = last_new + planned.drafts.count;
     if (row < last_row) ids_[static_cast<size_t>(last_row)] = 0;
@@ -188,7 +188,8 @@ void DraftMaker::lay_out_first(const DraftedStep& step) {
   }
 }
 
-// Includes texts that the step may turn out to have ended.
+// Lays the step out before the host knows its draws. Includes sequences that the step may turn out
+// to have ended.
 void DraftMaker::lay_out_ahead(const DraftedStep& step, const int32_t* drawn,
                                const int32_t* missing) {
   begin_first(step.batch);
@@ -232,7 +233,7 @@ Status DraftMaker::make_chains(const ops::ForwardContext& forward) {
   return may_keep_ ? Status() : target_->stream().synchronize();
 }
 
-// Where the network's logits were no numbers, any token is a draft; the device takes this one, too.
+// If the network's logits were not numbers, token 0 is the draft, on the device as well.
 TokenId DraftMaker::as_draft(TokenId chosen) const {
   return chosen == sampling::kNoToken ? 0 : pass_->target_id(chosen);
 }
@@ -258,7 +259,7 @@ Status DraftMaker::make_trees(const ops::ForwardContext& forward) {
   return {};
 }
 
-// The same without the host: it decides the branches' positions, the device their tokens.
+// make_trees() without the host: the host decides the branches' positions, the device their tokens.
 Status DraftMaker::make_trees_on_device(const ops::ForwardContext& forward) {
   if (going_on_.empty()) return {};
   trees_->begin();
@@ -275,7 +276,7 @@ Status DraftMaker::make_trees_on_device(const ops::ForwardContext& forward) {
     } else {
       going_on_.clear();
     }
-    auto grown = grown_.begin();
+    auto grown = grown_.begin();            // some of the sequences in grown_, in the same order
     for (const size_t index : going_on_) {  // some of them, in the same order
       while (grown->tree != static_cast<int32_t>(index)) ++grown;
       grown->next_row = streams_[index].row;
@@ -313,7 +314,8 @@ void DraftMaker::begin_layout() {
   query_start_.assign(1, 0);
 }
 
-// The pages of the next sequence of the layout, if they have room for slots up to `end`.
+// Adds the pages of the next sequence of the layout. Returns false if they have no room for slots
+// up to `end`.
 bool DraftMaker::add_pages(const Stream& stream, int64_t end, int32_t page_size) {
   const std::vector<int32_t>& pages = stream.sequence->slot->pages[0].ids;
   if (end > std::min(std::ssize(pages), max_pages_) * page_size) return false;
@@ -322,9 +324,9 @@ bool DraftMaker::add_pages(const Stream& stream, int64_t end, int32_t page_size)
   return true;
 }
 
-// Behind the choices of a step: notes them, and lays out one slot for each stream that wants
-// another draft and has a page for it. Where the device alone knows what was chosen, it brings the
-// ids, and a stream without a choice becomes padding there.
+// Called after the choices of a step: records them, and lays out one slot for each stream that
+// wants another draft and has a page for it. If only the device knows the chosen tokens, it
+// supplies the ids; a stream without a choice becomes padding there.
 void DraftMaker::lay_out_next(int32_t page_size) {
   begin_layout();
   if (feed_) {
@@ -362,21 +364,21 @@ void DraftMaker::lay_out_next(int32_t page_size) {
   going_on_.resize(count);
 }
 
-// The best branches of the last level, in slots after earlier ones.
+// Lays out the best branches of the last level, in slots after those of earlier levels.
 void DraftMaker::lay_out_level(int32_t level, int32_t page_size) {
   begin_layout();
   const int64_t topk = shape_.topk;
   size_t count = 0;
   for (const size_t index : going_on_) {
     Stream& stream = streams_[index];
-    const int64_t first = stream.position + 1;  // after the text
+    const int64_t first = stream.position + 1;  // first position after the text
     if (!add_pages(stream, first + (level + 1) * topk, page_size)) continue;
     const auto first_row = static_cast<int32_t>(ids_.size());
     for (int64_t i = 0; i < topk; ++i) {
       positions_.push_back(static_cast<int32_t>(first + level));
       logit_rows_.push_back(static_cast<int32_t>(logit_rows_.size()));
     }
-    if (trees_) {  // the device brings the ids, and the ancestors beside each node itself
+    if (trees_) {  // the device supplies the ids, and the mask bits of each node's ancestors
       ids_.resize(positions_.size());
       for (int64_t i = 0; i < topk; ++i) tree_masks_.push_back(uint64_t{1} << (level * topk + i));
     } else {
@@ -421,7 +423,8 @@ Status DraftMaker::enqueue_next(const ops::ForwardContext& forward, DrawnFeed* f
   return {};
 }
 
-// The most likely tokens for each row of the network's last step, whose logits the host reads.
+// Finds the most likely tokens for each row of the network's last step, whose logits the host
+// reads.
 Status DraftMaker::find_candidates(int64_t num_rows) {
   const MutableTensorView logits = pass_->logits();
   const auto vocab_size = static_cast<size_t>(pass_->vocab_size());
@@ -430,7 +433,7 @@ Status DraftMaker::find_candidates(int64_t num_rows) {
   for (int64_t row = 0; row < num_rows; ++row) {
     of_row_.clear();
     speculative::most_probable({logits.row<float>(row), vocab_size}, shape_.topk, of_row_);
-    // Where there are none, nothing follows.
+    // If there are no likely tokens, the probability is NaN and nothing follows.
     of_row_.resize(static_cast<size_t>(shape_.topk),
                    {.token = 0, .probability = std::numeric_limits<float>::quiet_NaN()});
     for (const speculative::Candidate& candidate : of_row_) {

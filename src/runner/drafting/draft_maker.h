@@ -1,29 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// DraftMaker: makes the drafts that a plan wants behind the draws of its step
-// (PlannedSequence::wanted_drafts). All rows of such a step go through the draft network. Behind
-// those where drafts are wanted it goes on:
+// DraftMaker: makes the drafts that a plan wants after the draws of its step
+// (PlannedSequence::wanted_drafts) with a draft network. All rows of the step go through the
+// network. For the sequences that want drafts it then continues:
 //
-//   chains  with the most likely token, one slot of each sequence at a time; the device hands
-//           it on, the host learns all of them together
-//   trees   with the best branches of a level (speculative/tree_growth.h), each of which sees
-//           its own ancestors; their slots lie beside each other behind the text
+//   chains  with the most likely token, one slot of each sequence at a time; tokens stay on the
+//           device, and the host reads all of them together
+//   trees   with the best branches of a level (speculative/tree_growth.h), each of which sees only
+//           its own ancestors; their slots are next to each other after the text
 //
-// Rows of drafts that were rejected go through as well: what they write lies behind the text. So do
-// the slots of branches; both are written over by the next step.
-// The network's keys and values have holes where steps did not go through it
-// (BatchPlan::computes_draft_slots), and the slot that stands for the last token of a cached prefix
-// was written with the next token of another text. Drafts behind them may be worse, no text is.
+// Rows of rejected drafts also go through the network: they write KV after the end of the text, as
+// do the slots of branches; both are overwritten by the next step. The network's KV has gaps where
+// steps did not go through it (BatchPlan::computes_draft_slots), and the slot for the last token of
+// a cached prefix was computed with the next token of another sequence. Later drafts may be worse
+// for that; texts are not affected.
 //
-// A GPU goes from level to level by itself (device_trees.h). Where plans allow it, drafts are kept
-// (kept_drafts.h): the next step finds a chain's tokens on the device, and the host waits for
-// nothing here.
+// On a GPU the device goes from level to level without the host (device_trees.h). If plans allow
+// it, drafts are kept (kept_drafts.h): the next step reads a chain's tokens on the device, and the
+// host does not wait here.
 //
-// It may begin before the host knows what was drawn, and how many of the drafts before held. Its
-// slots are laid out then as if all had; places that depend on it move back on the device.
+// Drafting may begin before the host knows the drawn tokens and how many of the earlier drafts were
+// accepted. Slots are then laid out as if all were accepted, and the device moves positions back
+// where they were not.
 //
-// Threading: confined, as the passes. Cost: one step of the network of as many rows as the model's,
-// and one for each further level, of a row for each sequence and branch; waits for the device once
-// for trees, and for chains that are not kept.
+// Threading: confined to one thread, like the passes. Cost: one step of the network with as many
+// rows as the model's, and one for each further level with one row for each sequence and branch.
+// Waits for the device once for trees, and for chains that are not kept.
 #pragma once
 
 #include <cstdint>
@@ -49,13 +50,14 @@ namespace heddle::runner {
 
 class DraftMaker : public Drafting {
  public:
-  // `max_pages`: of one sequence. `shape`: of trees; plans want at most its number of drafts, also
-  // of a chain.
+  // `max_pages`: most pages of a sequence. `shape`: shape of the trees; its number of drafts is
+  // also the most that a plan wants in a chain.
   static Result<std::unique_ptr<DraftMaker>> create(std::unique_ptr<DraftPass> pass,
                                                     ForwardPass& target, int64_t max_pages,
                                                     const speculative::TreeShape& shape);
 
-  // Its own slots come after those of a step that it computes.
+  // Its slots come after those of a step that goes through the network, so it reads the batch slots
+  // again.
   [[nodiscard]] bool reads_texts(const request::BatchPlan& plan) const override {
     return plan.computes_draft_slots;
   }
@@ -64,7 +66,7 @@ class DraftMaker : public Drafting {
 
   Status begin(const DraftedStep& step) override;
 
-  // Chains that the device makes, where it may keep all that the plan wants.
+  // True for chains made on the device, if the plan lets the runner keep all its drafts.
   [[nodiscard]] bool can_begin_ahead(const request::BatchPlan& plan,
                                      const StepNeeds& needs) const override {
     return first_feed_.has_value() && plan.computes_draft_slots && needs.may_keep_drafts;
@@ -85,15 +87,17 @@ class DraftMaker : public Drafting {
   [[nodiscard]] const DraftPass& pass() const { return *pass_; }
 
  private:
-  // A sequence that drafts are made for.
+  // A sequence that gets drafts.
   struct Stream {
     const StepSequence* sequence = nullptr;
-    int32_t row = 0;       // first of its rows among the logits of the network's last step
-    int64_t position = 0;  // that step's position; for a tree: the text's last position
-    int32_t missing_of = ops::FedRow::kNothing;  // begun ahead: position moves back by it
-    std::vector<int32_t> places;                 // chains: GreedyTokens::place() of each draft
+    int32_t row = 0;       // its first row among the logits of the network's last step
+    int64_t position = 0;  // position of that step; with a tree: last position of the text
+    int32_t missing_of = ops::FedRow::kNothing;  // if begun ahead: index of the count by which the
+                                                 // position moves back
+    std::vector<int32_t> places;                 // for chains: GreedyTokens::place() of each draft
     speculative::TreeGrowth growth;              // for a tree that the host grows
-    std::vector<uint64_t> masks;  // per branch of it: the positions after the text that it sees
+    std::vector<uint64_t> masks;  // for such a tree, by branch: the positions after the text that
+                                  // it sees
     int32_t num_levels = 0;       // for a tree that the device grows
   };
 
@@ -128,19 +132,20 @@ class DraftMaker : public Drafting {
   int64_t max_pages_;
   speculative::TreeShape shape_;
   std::optional<GreedyTokens> greedy_tokens_;  // for chains
-  std::optional<DrawnFeed> feed_;              // if the logits are on the device
-  std::optional<DrawnFeed> first_feed_;        // likewise, for chains: used by steps begun ahead
-  const int32_t* missing_ = nullptr;           // set if the step was begun ahead
-  std::optional<DeviceTrees> trees_;           // if the logits are on the device
+  std::optional<DrawnFeed> feed_;              // used if the logits are on the device
+  std::optional<DrawnFeed> first_feed_;        // used for chains on the device, by steps begun
+                                               // ahead
+  const int32_t* missing_ = nullptr;           // not null if the step was begun ahead
+  std::optional<DeviceTrees> trees_;           // used for trees, if the logits are on the device
   std::vector<ops::GrownTree> grown_;
   std::vector<ops::SelectedTree> selected_;
   bool begun_ = false;
   bool warmed_up_ = false;  // a step of the network was a warm-up
-  bool may_keep_ = false;   // may keep all drafts of the step
+  bool may_keep_ = false;   // all drafts of the step may be kept
   int32_t page_size_ = 0;
   std::vector<Stream> streams_;  // the first num_streams_ are in use
   size_t num_streams_ = 0;
-  std::vector<size_t> going_on_;  // indices of streams in the network's last step
+  std::vector<size_t> going_on_;  // indices of the streams in the network's last step
   std::vector<int32_t> ids_, positions_, logit_rows_, rows_;
   std::vector<int32_t> query_start_, context_lens_, page_table_;
   std::vector<int32_t> tree_starts_;

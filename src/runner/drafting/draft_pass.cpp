@@ -39,7 +39,7 @@ Result<std::unique_ptr<const checkpoint::WeightSource>> DraftPass::open(
 checkpoint::LoadOptions DraftPass::load_options(const checkpoint::ModelConfig& config) const {
   const auto& quantization = config.quantization;
   return {.dtype = target_->dtype(),
-          .ignored_prefixes = {""},  // all else is the model's
+          .ignored_prefixes = {""},  // all other weights belong to the model
           .num_threads = options_.num_threads,
           .quantization = options_.is_models_own && quantization ? &*quantization : nullptr,
           .rounding = options_.rounding};
@@ -146,7 +146,8 @@ Status DraftPass::enqueue_next(std::span<const int32_t> ids, std::span<const int
   const TensorView given = last_->output(1);
   const int64_t row_bytes = bytes_of(vectors_.dtype, vectors_.shape[1]);
   const int64_t given_bytes = bytes_of(given.dtype, given.row_stride);  // rows may be padded
-  for (size_t i = 0; i < rows.size();) {                                // runs of consecutive rows
+  // For each run of consecutive rows.
+  for (size_t i = 0; i < rows.size();) {
     size_t end = i + 1;
     while (given_bytes == row_bytes && end < rows.size() && rows[end] == rows[end - 1] + 1) ++end;
     HEDDLE_RETURN_IF_ERROR(target_->stream().copy(

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// DraftPass: the network that drafts beside a model (models/drafts/draft_model.h), loaded and ready
-// to compute on the model's device. Two programs share its weights: one reads the vectors of the
-// model's last step, the other those that it gave itself.
+// DraftPass: a draft network (models/drafts/draft_model.h), loaded and ready to compute on the
+// model's device. Two programs share its weights: one reads hidden vectors of the model's last
+// step, the other the vectors that the network itself computed.
 //
-// Threading: as the model's pass, read_constants() too. Cost: as BatchProgram.
+// Threading: as the model's ForwardPass, also read_constants(). Cost: as BatchProgram.
 #pragma once
 
 #include <atomic>
@@ -24,27 +24,31 @@ namespace heddle::runner {
 struct DraftPassOptions {
   std::filesystem::path weights_dir;
   bool dummy_weights = false;
-  bool is_models_own = false;     // a head of the model's, quantised as its config.json says
-  bool in_models_folder = false;  // `weights_dir` is the model's
-  std::optional<checkpoint::Rounding> rounding;  // quantise at load
-  int num_threads = 0;                           // for loading
+  bool is_models_own = false;     // a head of the model's, quantised as the model's config.json
+                                  // says
+  bool in_models_folder = false;  // `weights_dir` is the model's folder
+  std::optional<checkpoint::Rounding> rounding;  // quantises the weights at load
+  int num_threads = 0;                           // threads for loading
   Captures captures;
-  int64_t max_rows = 64;  // rows of one of its own steps, and rows with logits of any step
-  int64_t max_steps = 1;  // own steps queued after one of the model's without waiting
+  int64_t max_rows = 64;  // most rows of a step of the network alone, and most logit rows of any
+                          // step
+  int64_t max_steps = 1;  // most steps of the network alone that are queued after one of the
+                          // model's without waiting
 };
 
 class DraftPass {
  public:
-  // The dtype of the run is the model's. `target` was made with the hidden states that the draft
-  // model reads (ForwardOptions::hidden_states), and outlives the pass. Error: those of loading.
+  // The dtype of the run is the model's. `target` must have been made with the hidden states that
+  // the draft model reads (ForwardOptions::hidden_states), and outlives the pass. Errors: those of
+  // loading.
   static Result<std::unique_ptr<DraftPass>> create(std::unique_ptr<const models::DraftModel> model,
                                                    const DraftPassOptions& options,
                                                    ForwardPass& target);
 
-  // Whether the weights are exchanged with the model's.
+  // Whether its weights are replaced together with the model's.
   [[nodiscard]] bool in_models_folder() const { return options_.in_models_folder; }
 
-  // As those of ForwardPass. Likewise where the folder has nothing that drafts.
+  // As in ForwardPass. A folder without a draft network is also an error.
   [[nodiscard]] Result<ModelConstants> read_constants(const std::filesystem::path& folder,
                                                       const checkpoint::ModelConfig& config,
                                                       bool dummy_weights,
@@ -54,38 +58,38 @@ class DraftPass {
     return constants_.replace(constants, target_->compute());
   }
 
-  // Enqueues slots for the rows of the target's last step, whose batch this is but for its
-  // kv_layers and logit_rows. `ids` are those of the tokens that follow. Error: kInvalidArgument.
-  // `feed`: as that of BatchProgram.
+  // Enqueues draft slots for the rows of the target's last step. `batch` is the batch of that step
+  // except for kv_layers and logit_rows. `ids` are the tokens that follow the rows'. Error:
+  // kInvalidArgument. `feed`: as in BatchProgram.
   Status enqueue_first(std::span<const int32_t> ids, std::span<const int32_t> positions,
                        const ops::ForwardContext& batch, DrawnFeed* feed = nullptr);
 
-  // Enqueues one slot for each of ids, at most max_rows: slot i reads the vector of the logit row
-  // `rows[i]` of the pass's last step. All rows of the batch have logits. `feed`: as that of
+  // Enqueues one slot for each of ids, at most max_rows: slot i reads the vector of logit row
+  // `rows[i]` of the pass's last step. All rows of the batch have logits. `feed`: as in
   // BatchProgram.
   Status enqueue_next(std::span<const int32_t> ids, std::span<const int32_t> positions,
                       const ops::ForwardContext& batch, std::span<const int32_t> rows,
                       DrawnFeed* feed = nullptr);
 
-  // The same for `rows` in device memory.
+  // As above, with `rows` in device memory.
   Status enqueue_next(std::span<const int32_t> ids, std::span<const int32_t> positions,
                       const ops::ForwardContext& batch, const int32_t* rows, DrawnFeed* feed);
 
-  // [R, V] f32 in memory of the device, of the last step.
+  // [R, V] f32 in device memory, of the last step.
   [[nodiscard]] MutableTensorView logits() const { return last_->output(0); }
 
-  // For the last step, see BatchProgram.
+  // BatchProgram::warmed_up() for the last step.
   [[nodiscard]] bool warmed_up() const { return last_->warmed_up(); }
 
-  // How many logits a row has.
+  // Number of logits in a row.
   [[nodiscard]] int64_t vocab_size() const { return vocab_size_; }
 
-  // The model's token for one of the logits.
+  // The model's token id for one of the network's.
   [[nodiscard]] TokenId target_id(TokenId own) const {
     return target_ids_.empty() ? own : target_ids_[static_cast<size_t>(own)];
   }
 
-  // The same for all ids, in device memory; null: equal to the model's. Not on the CPU.
+  // target_id() of all ids, in device memory; null: equal to the model's. Not on the CPU.
   [[nodiscard]] const int32_t* device_target_ids() const {
     return reinterpret_cast<const int32_t*>(device_target_ids_.data());
   }
@@ -94,7 +98,7 @@ class DraftPass {
 
   [[nodiscard]] const checkpoint::LoadedWeights& weights() const { return constants_.weights(); }
 
-  // Arena of its programs and vectors.
+  // Bytes of the arenas of its programs and of its vectors.
   [[nodiscard]] int64_t arena_bytes() const;
 
  private:
@@ -105,7 +109,7 @@ class DraftPass {
             ForwardPass& target)
       : options_(options), model_(std::move(model)), target_(&target) {}
 
-  // The files of a folder, which have weights of the model.
+  // The weight files of a folder, checked to contain weights of the draft model.
   [[nodiscard]] Result<std::unique_ptr<const checkpoint::WeightSource>> open(
       const std::filesystem::path& folder, bool dummy_weights) const;
   [[nodiscard]] checkpoint::LoadOptions load_options(const checkpoint::ModelConfig& config) const;
@@ -123,7 +127,7 @@ class DraftPass {
   std::unique_ptr<BatchProgram> next_;
   BatchProgram* last_ = nullptr;  // program of the last step
   device::Buffer memory_;
-  MutableTensorView vectors_;  // [max_rows, H]: what next_ reads
+  MutableTensorView vectors_;  // [max_rows, H]: input of next_
   std::vector<TensorView> target_vectors_;
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// GreedyRows: asks sample_rows (ops/sampling/sample_rows.h) for the best token of each row, always
-// the same way: for networks that draft, whose rows have no request.
+// GreedyRows: arguments of sample_rows (ops/sampling/sample_rows.h) that pick the best token of
+// each row, for draft networks, whose rows belong to no request.
 //
-// Threading: confined. Cost: nothing after create().
+// Threading: confined to one thread. Cost: nothing after create().
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,9 @@ namespace heddle::runner {
 
 class GreedyRows {
  public:
-  // For at most `max_rows` rows of logits; row r draws for slot r. `top_logprobs`: that of the
-  // slots, -1: the token alone. Waits for the stream. Error: kResourceExhausted.
+  // For at most `max_rows` rows of logits; row r draws for slot r. `top_logprobs`: number of
+  // alternatives, as in SamplingSlot; -1: only the token. Waits for the stream. Error:
+  // kResourceExhausted.
   static Result<GreedyRows> create(device::Device& device, device::Stream& stream, int64_t max_rows,
                                    int64_t vocab_size, int32_t top_logprobs);
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// GreedyTokens: the most likely token of each row of logits, found where the logits are, for
-// something that drafts in several steps: each step reads the tokens of the one before it, and all
-// of them can be enqueued before any of these tokens is known to the host.
+// GreedyTokens: the most likely token of each row of logits, found on the device that has them, for
+// drafting in several steps. Each step reads the tokens of the step before, and all steps can be
+// enqueued before the host knows any of these tokens.
 //
-//   begin()    forgets the steps before
-//   choose()   behind each step
-//   fetch()    behind all of them: the host has the tokens when the stream has come so far
+//   begin()    drops the earlier steps
+//   choose()   after each step
+//   fetch()    after all steps: the host has the tokens once the stream has executed it
 //
-// Threading: confined. Cost: a step one launch, or three, and nothing copied, or O(rows x
-// vocabulary) on the host where that reads the logits; one copy for all steps together.
+// Threading: confined to one thread. Cost: one or three launches a step and one copy for all steps
+// together; if the host reads the logits, no copy and O(rows x vocabulary) on the host.
 #pragma once
 
 #include <cstdint>
@@ -34,16 +34,16 @@ class GreedyTokens {
 
   void begin() { num_steps_ = 0; }
 
-  // Chooses for the first `num_rows` rows of `logits` [R, V] f32 in device memory; the first of
-  // equal logits wins.
+  // Picks the token with the largest logit for the first `num_rows` rows of `logits` [R, V] f32 in
+  // device memory; of equal logits the first wins.
   Status choose(ops::Context& context, device::Stream& stream, const MutableTensorView& logits,
                 int64_t num_rows);
 
   // Whether the host knows the tokens of a step without fetch().
   [[nodiscard]] bool known_at_once() const { return !on_device_; }
 
-  // All tokens in memory of the device, by place(); kNoToken where logits are not numbers. Only
-  // without known_at_once().
+  // All tokens in device memory, indexed by place(); kNoToken for rows whose logits are not
+  // numbers. Only if not known_at_once().
   [[nodiscard]] const int32_t* drawn() const;
 
   // Tokens of the last choose(), by row.
@@ -58,15 +58,17 @@ class GreedyTokens {
 
   Status fetch(device::Stream& stream);
 
-  // Where the host finds the tokens of the last fetch(), until the fetch() after the next.
+  // Number of the table in which the host finds the tokens of the last fetch(); valid until the
+  // fetch() after the next.
   [[nodiscard]] int32_t table() const {
     return on_device_ ? static_cast<int32_t>(on_device_->drawn_host.current()) : 0;
   }
 
-  // Steps since begin().
+  // Number of steps since begin().
   [[nodiscard]] int64_t num_steps() const { return num_steps_; }
 
-  // sampling::kNoToken where logits are not numbers. When fetch() is done, or with known_at_once().
+  // The token at an index of a table; sampling::kNoToken if the logits were not numbers. Valid when
+  // fetch() has been executed, or with known_at_once().
   [[nodiscard]] TokenId token(int32_t place, int32_t table) const;
 
   [[nodiscard]] TokenId token(int32_t place) const { return token(place, table()); }
@@ -77,7 +79,7 @@ class GreedyTokens {
   struct OnDevice {
     GreedyRows rows;
     device::Buffer drawn;             // [max_steps, max_rows] i32
-    device::ReadbackRing drawn_host;  // by table
+    device::ReadbackRing drawn_host;  // one block for each table
   };
 
   GreedyTokens() = default;
@@ -85,8 +87,8 @@ class GreedyTokens {
   int64_t max_steps_ = 0;
   int64_t max_rows_ = 0;
   int64_t vocab_size_ = 0;
-  std::optional<OnDevice> on_device_;  // where logits are not the host's
-  std::vector<TokenId> tokens_;        // [max_steps, max_rows], where they are
+  std::optional<OnDevice> on_device_;  // set if the host does not read the logits
+  std::vector<TokenId> tokens_;        // [max_steps, max_rows], used if the host reads the logits
   int64_t num_steps_ = 0;
 };
 

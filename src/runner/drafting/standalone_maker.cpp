@@ -75,7 +75,7 @@ Status StandaloneMaker::finish(const DraftedStep& step, KeptDrafts&, request::St
   return list(output);
 }
 
-// Takes note of the tokens that the step's sequences have read and drawn.
+// Records the tokens that the step's sequences have read and drawn.
 void StandaloneMaker::note(const DraftedStep& step) {
   written_.take(step.plan);
   for (const request::SlotStart& one : step.plan.starts) start(step, one);
@@ -103,7 +103,8 @@ void StandaloneMaker::note(const DraftedStep& step) {
   }
 }
 
-// A text begins with its context: what lies in pages is taken from there, if no state is needed.
+// A text begins with its context. Its rows that are in the pages already are used, unless states
+// are needed.
 void StandaloneMaker::start(const DraftedStep& step, const request::SlotStart& start) {
   const std::span<const TokenId> context = step.plan.context_of(start);
   const std::span<const int32_t> pages = step.slots[start.batch_slot].pages[0].ids;
@@ -119,8 +120,8 @@ void StandaloneMaker::start(const DraftedStep& step, const request::SlotStart& s
   }
 }
 
-// A token may be known already: a step feeds what an earlier one drew. Behind a step that failed
-// some are missing: nothing more of the text is read then.
+// A token may be known already: a step feeds the token that an earlier one drew. After a failed
+// step tokens may be missing: then nothing more of the text is read.
 void StandaloneMaker::add(Text& text, int64_t position, TokenId token) const {
   if (position > text.num_known()) text.end = std::min(text.end, text.num_known());
   if (position != text.num_known()) return;
@@ -139,8 +140,8 @@ Status StandaloneMaker::zero_states() {
   return states_->begin_step(pass_->stream(), pass_->context(), fresh_states_);
 }
 
-// Lists unread tokens of the step's prompts and streams. Returns whether they exceed the step's
-// own.
+// Lists the unread tokens of the step's prompts and streams. Returns whether some sequence has more
+// of them than the step computed for it.
 bool StandaloneMaker::list_unread(std::span<const StepSequence> sequences) {
   unread_.clear();
   bool more = false;
@@ -169,8 +170,8 @@ bool StandaloneMaker::list_unread(std::span<const StepSequence> sequences) {
   return more;
 }
 
-// Rows that other texts have written for the same tokens meanwhile need not be read, if no state is
-// needed. The last token is read: a draft follows from it.
+// Skips tokens whose rows other texts have written meanwhile, unless states are needed. The last
+// token is always read, because a draft follows from it.
 void StandaloneMaker::pass_over_written(Text& text, std::span<const int32_t> pages) const {
   if (states_ || text.unread.empty()) return;
   const int64_t written = std::min(written_.count(pages, text.num_read), text.num_known() - 1);
@@ -178,7 +179,7 @@ void StandaloneMaker::pass_over_written(Text& text, std::span<const int32_t> pag
   text.num_read = written;
 }
 
-// As much of it as one step of the pass takes.
+// Lays out as much of the unread tokens as one step of the pass can compute.
 void StandaloneMaker::lay_out_unread() {
   rows_.clear();
   ++num_reads_;
@@ -200,9 +201,9 @@ void StandaloneMaker::lay_out_unread() {
   }
 }
 
-// Claims the pages that this read writes for it alone. False: another text of the same read has
-// claimed them, as both begin with something in the cache that was never read; their rows are there
-// in the next step.
+// Claims for one text the pages that this read writes. Returns false if another text of the same
+// read has claimed them, because both begin with a cached prefix that was never read. Its rows are
+// there in the next step.
 bool StandaloneMaker::claim_pages(std::span<const int32_t> pages, int64_t begin, int64_t end) {
   if (begin == end) return true;
   const auto written =
@@ -225,7 +226,7 @@ Status StandaloneMaker::read(const DraftedStep& step, request::StepOutput& outpu
   const bool reads_up = list_unread(step.sequences);
   lay_out_unread();
   if (rows_.empty()) return {};
-  output.warms_up |= reads_up;  // its time is not typical of decode steps
+  output.warms_up |= reads_up;  // reading takes longer than a typical decode step
   HEDDLE_RETURN_IF_ERROR(run(step.pools, output, nullptr));
   for (const Rows& rows : rows_) {
     Text& text = this->text(*rows.sequence);
@@ -237,7 +238,7 @@ Status StandaloneMaker::read(const DraftedStep& step, request::StepOutput& outpu
   return {};
 }
 
-// Guesses on, upon copies of the states.
+// Makes the other drafts, on copies of the states.
 Status StandaloneMaker::guess_on(const Pools& pools, request::StepOutput& output) {
   HEDDLE_RETURN_IF_ERROR(copy_states());
   while (!going_on_.empty()) {
@@ -279,13 +280,13 @@ Status StandaloneMaker::copy_states() {
   return states_->start_drafts(pass_->stream(), pass_->context(), copies_);
 }
 
-// How many tokens of a sequence have a place that the small model may write to.
+// Number of a sequence's tokens for which the small model has room to write KV.
 int64_t StandaloneMaker::room(const request::BatchSlot& slot) const {
   return std::min(std::ssize(slot.pages[0].ids) * page_size_, max_tokens_);
 }
 
-// A step of the pass over rows_: adds a draft to their streams, and those that want another one to
-// going_on_. Where the device alone knows the drafts so far, `feed` brings them.
+// Runs a step of the pass over rows_: adds a draft to their streams, and lists in going_on_ the
+// streams that want another one. If only the device knows the drafts so far, `feed` supplies them.
 Status StandaloneMaker::run(const Pools& pools, request::StepOutput& output, DrawnFeed* feed) {
   ids_.clear();
   positions_.clear();
@@ -342,7 +343,7 @@ Status StandaloneMaker::run(const Pools& pools, request::StepOutput& output, Dra
   return {};
 }
 
-// The drafts of all streams.
+// Adds the drafts of all streams to the output.
 Status StandaloneMaker::list(request::StepOutput& output) {
   HEDDLE_RETURN_IF_ERROR(greedy_tokens_->fetch(pass_->stream()));
   HEDDLE_RETURN_IF_ERROR(pass_->stream().synchronize());
@@ -359,7 +360,7 @@ Status StandaloneMaker::list(request::StepOutput& output) {
   return {};
 }
 
-// Whether the model can draw it, too.
+// Whether the model can draw this token too.
 bool StandaloneMaker::is_draft(TokenId token) const {
   return token != sampling::kNoToken && token < vocab_size_;
 }

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 // StandaloneMaker: makes the drafts that a plan wants (PlannedSequence::wanted_drafts) with a whole
-// small model of the same vocabulary. It reads what the sequences of the model have read and the
-// tokens drawn behind, and goes on with its own most likely tokens, one of each sequence at a time.
+// small model of the same vocabulary. It reads the tokens of the model's sequences, including the
+// drawn ones, and continues with its own most likely tokens, one of each sequence at a time.
 //
-//   note()   of every step: which tokens are known, in which pages
-//   read()   what is known and not read yet, in one step of the small model; a text that is read to
-//            its end has its first draft
-//   guess_on()  the other drafts, a step of the small model for each; a device hands its guesses on
-//            itself
-//   list()   what became of all of them
+//   note()      for every step: records which tokens are known, and their pages
+//   read()      computes known tokens not read yet, in one step of the small model; a text that is
+//               read to its end gets its first draft
+//   guess_on()  the other drafts, one step of the small model for each; a device passes its
+//               guesses on without the host
+//   list()      adds the drafts to the output
 //
-// A text may be unread in part: behind a prefix from the cache that it did not read, or after steps
-// that wanted no drafts. It is then read before it gets drafts, at most a step of the small model
-// with each step of the model, so that one long text does not stop the others.
+// A text may be partly unread: after a cached prefix that the small model did not read, or after
+// steps that wanted no drafts. It must be read before it gets drafts, at most one step of the small
+// model with each step of the model, so that one long text does not stop the others.
 //
-// Its keys and values lie in the pages of the model's, those of its guesses behind the text, where
-// the next tokens are written over them. Rows that others wrote for the same text are used,
-// also when they write them while it runs (written_rows.h). Its recurrent states are its own, one
-// for each batch slot: a state advances over tokens of the text alone, and guesses advance a copy,
-// so that nothing has to be taken back. They are no part of the prefix cache: a model with states
-// reads such a prefix anew.
+// Its KV is in the model's pages. KV of its guesses is after the end of the text and overwritten by
+// the next tokens. KV that was written for the same text in a shared page is used, also if another
+// sequence writes it meanwhile (written_rows.h). Its recurrent states are its own, one for each
+// batch slot. A state advances over tokens of the text only, and guesses advance a copy, so that
+// nothing must be undone. The states are not part of the prefix cache: a small model with states
+// reads a cached prefix again.
 //
-// Threading: confined, as the passes. Cost: waits for the device once.
+// Threading: confined to one thread, like the passes. Cost: waits for the device once a step.
 #pragma once
 
 #include <cstdint>
@@ -46,22 +46,22 @@ namespace heddle::runner {
 
 class StandaloneMaker : public Drafting {
  public:
-  // `sizes` are those of the model's pools, which have draft layers for the pass
-  // (PoolsOptions::draft_needs). The model draws tokens below `vocab_size`, its sequences have at
+  // `sizes` are those of the model's pools, which must have draft layers for the pass
+  // (PoolsOptions::draft_needs). The model draws tokens below `vocab_size`; its sequences have at
   // most `max_pages` pages. Error: kResourceExhausted.
   static Result<std::unique_ptr<StandaloneMaker>> create(std::unique_ptr<ForwardPass> pass,
                                                          const cache::PoolSizes& sizes,
                                                          int64_t max_drafts, int64_t vocab_size,
                                                          int64_t max_pages);
 
-  // Looks up the tokens that each step read and drew.
+  // It reads the tokens that each step computed and drew.
   [[nodiscard]] bool reads_texts(const request::BatchPlan&) const override { return true; }
 
   [[nodiscard]] bool keeps_drafts() const override { return false; }
 
   Status begin(const DraftedStep&) override { return {}; }
 
-  // It reads tokens that the host knows.
+  // False: it needs tokens that the host knows.
   [[nodiscard]] bool can_begin_ahead(const request::BatchPlan&, const StepNeeds&) const override {
     return false;
   }
@@ -74,7 +74,7 @@ class StandaloneMaker : public Drafting {
 
   Status finish(const DraftedStep& step, KeptDrafts& kept, request::StepOutput& output) override;
 
-  // It keeps none.
+  // Does nothing: it keeps no drafts.
   void read_back(KeptDrafts&) const override {}
 
   [[nodiscard]] const int32_t* kept_on_device() const override { return nullptr; }
@@ -82,12 +82,12 @@ class StandaloneMaker : public Drafting {
   [[nodiscard]] const int32_t* target_ids_on_device() const override { return nullptr; }
 
  private:
-  // The text in a batch slot.
+  // What the small model has read of the sequence in a batch slot.
   struct Text {
-    int64_t num_read = 0;         // tokens that the state and rows stand for
-    std::vector<TokenId> unread;  // the tokens behind, as far as they are known
-    int64_t end = 0;              // end of the readable tokens
-    bool state_is_old = false;    // the state belongs to another text
+    int64_t num_read = 0;         // tokens whose KV and state are computed
+    std::vector<TokenId> unread;  // the tokens after them, as far as they are known
+    int64_t end = 0;              // the small model reads no tokens from this position on
+    bool state_is_old = false;    // the state belongs to an earlier sequence
 
     [[nodiscard]] int64_t num_known() const { return num_read + std::ssize(unread); }
   };
@@ -95,10 +95,10 @@ class StandaloneMaker : public Drafting {
   // A sequence that gets drafts in this step.
   struct Stream {
     const StepSequence* sequence = nullptr;
-    int32_t guess_state = 0;      // slot of the copy of its state
-    int32_t row = 0;              // among the logits of the last step
+    int32_t guess_state = 0;      // state slot for the copy of its state
+    int32_t row = 0;              // its row among the logits of the last step
     std::vector<int32_t> places;  // GreedyTokens::place() of each draft
-    TokenId last_draft = 0;       // if the host knows it
+    TokenId last_draft = 0;       // the last draft, if the host knows it
   };
 
   // The rows of a sequence in a step of the pass.
@@ -106,9 +106,9 @@ class StandaloneMaker : public Drafting {
     const StepSequence* sequence = nullptr;
     int64_t position = 0;
     std::span<const TokenId> tokens;
-    int64_t kv_tokens = 0;  // rows before this are written
+    int64_t kv_tokens = 0;  // rows before this token are written already
     int32_t state_slot = 0;
-    Stream* stream = nullptr;  // gets the next token
+    Stream* stream = nullptr;  // gets the token that is drawn next; null: none does
   };
 
   StandaloneMaker(std::unique_ptr<ForwardPass> pass, const cache::PoolSizes& sizes,
@@ -137,21 +137,21 @@ class StandaloneMaker : public Drafting {
   [[nodiscard]] static int32_t state_of(int32_t batch_slot) { return batch_slot + 1; }
 
   std::unique_ptr<ForwardPass> pass_;
-  std::optional<Pools> states_;  // null: the model has none
+  std::optional<Pools> states_;  // none: the small model has no states
   std::optional<GreedyTokens> greedy_tokens_;
-  std::optional<DrawnFeed> feed_;  // where logits are not the host's
+  std::optional<DrawnFeed> feed_;  // used if the host does not read the logits
   WrittenRows written_;
   int32_t page_size_;
   int64_t max_pages_;
-  int64_t max_tokens_;           // longest text that it reads
+  int64_t max_tokens_;           // longest text that the small model reads
   int64_t vocab_size_;           // vocabulary that both models share
   std::vector<Text> texts_;      // by batch slot
-  std::vector<Stream> streams_;  // the first num_streams_
+  std::vector<Stream> streams_;  // the first num_streams_ are in use
   size_t num_streams_ = 0;
   std::vector<Stream*> going_on_;
-  std::vector<Rows> unread_;      // the whole of what is unread in the step's texts, shortest first
+  std::vector<Rows> unread_;      // the unread tokens of the step's texts, the shortest first
   std::vector<Rows> rows_;        // rows of one step of the pass
-  std::vector<int64_t> claimed_;  // by page: the read that writes it
+  std::vector<int64_t> claimed_;  // by page: number of the read() that writes it
   int64_t num_reads_ = 0;
   std::vector<int32_t> ids_, positions_, query_start_, context_lens_, kv_lens_, page_table_,
       state_slots_, logit_rows_;

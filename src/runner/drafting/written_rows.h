@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// WrittenRows: which rows of the model's pages a drafter that reads texts for itself has written.
-// The pages pass from text to text by way of the prefix cache, and the drafter reads a part of them
-// only: it may be behind, or not asked for drafts. Of each page the leading rows count that were
-// written for the text which the page now holds.
+// WrittenRows: records which KV rows in the model's pages a standalone draft model has written.
+// Pages pass from text to text through the prefix cache, and the draft model reads only a part of
+// the texts: it may lag behind, or no drafts are wanted. For each page the number of leading rows
+// counts that were written for the text that the page now holds.
 //
-// Threading: confined. Cost: take() O(what the plan sends), count() and add() O(pages walked).
+// Threading: confined to one thread. Cost: take() O(data sent by the plan), count() and add()
+// O(pages visited).
 #pragma once
 
 #include <cstdint>
@@ -17,23 +18,25 @@ namespace heddle::runner {
 
 class WrittenRows {
  public:
-  // Pages have ids from 1 to `num_pages`, and `num_slots` sequences run.
+  // Pages have ids from 1 to `num_pages`; at most `num_slots` sequences run.
   WrittenRows(int64_t num_pages, int32_t page_size, int64_t num_slots);
 
-  // Follows a plan: pages that go to a sequence hold nothing of it, but for the context that it
-  // begins with, which lies in them already or is copied to them.
+  // Applies a plan: pages assigned to a sequence hold no rows of it yet, except for the context
+  // with which it begins, whose rows are in the pages already or are copied to them.
   void take(const request::BatchPlan& plan);
 
-  // How many tokens of a text that lies in `pages` have rows, from the first one on without a gap;
-  // those before `from` do.
+  // How many tokens of a text with these `pages` have rows, from the first token on without a gap.
+  // The tokens before `from` must have rows.
   [[nodiscard]] int64_t count(std::span<const int32_t> pages, int64_t from = 0) const;
 
-  // `end` or less: no text has written the rows from count() up to there. Later pages may hold rows
-  // of another text with the same continuation.
+  // The end of the gap after count(): no text has written rows from `counted` up to the returned
+  // token, which is at most `end`. Later pages may hold rows of another text with the same
+  // continuation.
   [[nodiscard]] int64_t unwritten_end(std::span<const int32_t> pages, int64_t counted,
                                       int64_t end) const;
 
-  // Tokens from `begin` on, before `end`, have rows now; those before `begin` do.
+  // Records that the tokens from `begin` to below `end` now have rows; those before `begin` must
+  // have them.
   void add(std::span<const int32_t> pages, int64_t begin, int64_t end);
 
  private:
@@ -41,7 +44,8 @@ class WrittenRows {
 
   int32_t page_size_;
   std::vector<int32_t> rows_;          // by page
-  std::vector<int64_t> begun_tokens_;  // by batch slot: of sequences that start in the plan
+  std::vector<int64_t> begun_tokens_;  // by batch slot, during take(): tokens with which a starting
+                                       // sequence begins
 };
 
 }  // namespace heddle::runner

@@ -16,7 +16,7 @@ namespace heddle {
 
 namespace {
 
-// Names after "plain" are SGLang's.
+// The names after "plain" are those of SGLang.
 constexpr ChoiceNames<AttentionBackend, 11> kBackends = {{
     {"auto", AttentionBackend::kAuto},
     {"plain", AttentionBackend::kPlain},
@@ -48,7 +48,7 @@ void choose_attention(AttentionBackend backend, int32_t page_size, ForwardPass& 
   auto& context = static_cast<ops::CudaContext&>(pass.context());
   context.plain_attention = backend == AttentionBackend::kPlain;
   const models::CacheNeeds needs = pass.cache_needs();
-  std::vector<std::string> described;  // groups of one shape have one line
+  std::vector<std::string> described;  // groups of the same shape share a line
   for (const models::PageGroup& group : needs.page_groups) {
     const int64_t value_dim = group.shape.value_width();
     std::string kernels = ops::describe_attention_cuda(context, {.activations = pass.activations(),

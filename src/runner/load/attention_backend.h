@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which kernels a GPU attends with, as EngineOptions::attention_backend asks; a line of the log
-// says which they are.
+// Chooses the attention kernels of a GPU according to EngineOptions::attention_backend, and logs
+// which they are.
 #pragma once
 
 #include <heddle/options.h>
@@ -9,7 +9,8 @@
 
 namespace heddle::runner {
 
-// Before the first step. Nothing on the CPU, whose kernel is the one of exact mode.
+// Must be called before the first step. Does nothing on the CPU, whose only kernel is that of exact
+// mode.
 void choose_attention(AttentionBackend backend, int32_t page_size, ForwardPass& pass);
 
 }  // namespace heddle::runner

@@ -13,11 +13,12 @@ namespace heddle::runner {
 
 namespace {
 
-constexpr double kMostDraftShare = 0.05;   // share of the pools' memory beyond the rows of one
-                                           // sequence
-constexpr double kMostForcedShare = 0.01;  // the same for all rows if there is no drafter
+constexpr double kMostDraftShare = 0.05;  // largest share of the pools' memory for states of
+                                          // drafts, if more than those of one sequence
+constexpr double kMostForcedShare =
+    0.01;  // the same for states of forced tokens, without a drafter
 
-// How many rows of drafts a step may verify: as many as memory for their states is worth having.
+// Most rows of drafts that a step may verify, limited by the share of memory for their states.
 Result<int64_t> plan_draft_rows(const EngineOptions& options, int64_t state_bytes,
                                 bool has_own_snapshots, int64_t bytes) {
   const int64_t most = speculative::max_draft_rows(options.speculative);
@@ -32,12 +33,13 @@ Result<int64_t> plan_draft_rows(const EngineOptions& options, int64_t state_byte
   const double share = has_drafts ? kMostDraftShare : kMostForcedShare;
   const auto affordable =
       static_cast<int64_t>(static_cast<double>(bytes) * share / static_cast<double>(state_bytes));
-  if (!has_drafts) return affordable < 2 ? 0 : std::min(affordable, most);  // a token and one more
+  // Fewer than 2 rows, a token and a draft, are of no use.
+  if (!has_drafts) return affordable < 2 ? 0 : std::min(affordable, most);
   return std::clamp<int64_t>(affordable, speculative::num_draft_tokens(options.speculative), most);
 }
 
-// The pools of the smallest model have room for this: two whole contexts, or the requests asked for
-// with a text of kTypicalTokens and two states each.
+// Least bytes of the pools of a small model: two whole contexts, or the requests asked for with
+// kTypicalTokens tokens and two states each.
 double wanted_pool_bytes(const cache::PoolBudget& budget, int64_t page_bytes) {
   const auto token_bytes = static_cast<double>(page_bytes) / budget.page_size;
   const auto state_bytes = static_cast<double>(cache::bytes_per_slot(budget.states));
@@ -46,7 +48,7 @@ double wanted_pool_bytes(const cache::PoolBudget& budget, int64_t page_bytes) {
                       (token_bytes * static_cast<double>(cache::kTypicalTokens) + 2 * state_bytes));
 }
 
-// The memory that becomes pools.
+// Bytes of memory that become pools.
 Result<int64_t> plan_bytes(const EngineOptions& options, const PoolMemory& memory,
                            double wanted_bytes) {
   if (!options.static_memory_fraction) {
@@ -71,7 +73,7 @@ Result<int64_t> plan_bytes(const EngineOptions& options, const PoolMemory& memor
       memory.weights_bytes >> 20, memory.available_bytes >> 20, bytes > 0 ? "lower" : "raise"));
 }
 
-// States of a small model that drafts: of all sequences that may run.
+// Bytes of a standalone draft model's states for all sequences that may run.
 Result<int64_t> plan_drafter_states(const EngineOptions& options, const PoolMemory& memory,
                                     int64_t bytes) {
   const int32_t max_running = options.max_running_requests > 0
@@ -90,7 +92,7 @@ Result<int64_t> plan_drafter_states(const EngineOptions& options, const PoolMemo
 int64_t drafter_state_bytes(const models::CacheNeeds& needs, int64_t max_sequences) {
   if (needs.state_layers.empty()) return 0;
   const int64_t slots =
-      1 + max_sequences + speculative::num_guess_states(max_sequences);  // with slot 0
+      1 + max_sequences + speculative::num_guess_states(max_sequences);  // 1 for slot 0
   return slots * cache::bytes_per_slot(state_layouts(needs));
 }
 
@@ -133,7 +135,7 @@ Result<PlannedPools> plan_pools(const EngineOptions& options, const checkpoint::
   if (options.cache.enabled && pools.snapshot_dtype != DType::kF32) {
     budget.snapshots = snapshot_layouts(needs, pools.snapshot_dtype);
   }
-  // Repeats of a whole prompt resume from a state; without states no vector can be stored.
+  // A repeated whole prompt resumes from a state; without states no hidden vector can be stored.
   if (options.cache.enabled && !needs.state_layers.empty()) pools.hidden_width = config.hidden_size;
   HEDDLE_ASSIGN_OR_RETURN(
       int64_t bytes,
@@ -150,7 +152,7 @@ Result<PlannedPools> plan_pools(const EngineOptions& options, const checkpoint::
   budget.bytes = bytes;
   budget.slot_extra_bytes = bytes_of(memory.hidden_dtype, pools.hidden_width);
   HEDDLE_ASSIGN_OR_RETURN(pools.plan, cache::size_pools(budget));
-  // A network that drafts reads all of a text.
+  // A draft network reads all tokens of a sequence.
   pools.plan.sizes.kv_window = memory.draft_needs ? 0 : common_window(needs);
   pools.plan.sizes.keeps_hidden = pools.hidden_width > 0;
   pools.limits.max_draft_rows = draft_rows;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which network drafts beside a model: the one that was asked for, or, with DraftAlgorithm::kAuto,
-// the prediction head of the checkpoint where there is one and nothing that was asked for rules it
-// out. A network that was asked for by name and cannot draft is an error that names it; one that
-// the runner would choose by itself is left out, with a reason for the log.
+// Chooses the draft network: the one that was asked for or, with DraftAlgorithm::kAuto, the
+// prediction head of the checkpoint, if there is one and no requested option excludes it. If a
+// network that the user named cannot draft, that is an error that names it. A network chosen by the
+// runner is left out instead, with a reason for the log.
 //
 // Threading: pure functions.
 #pragma once
@@ -18,12 +18,12 @@
 namespace heddle::runner {
 
 struct ChosenDrafts {
-  DraftAlgorithm algorithm = DraftAlgorithm::kNone;  // not kAuto
-  std::unique_ptr<const models::DraftModel> model;   // null: no network beside the model drafts
-  std::string reason;  // why nothing drafts, where the choice was the runner's
+  DraftAlgorithm algorithm = DraftAlgorithm::kNone;  // never kAuto
+  std::unique_ptr<const models::DraftModel> model;   // null: no draft network
+  std::string reason;  // why nothing drafts, if the runner decided that
 };
 
-// Errors: only of what was asked for by name.
+// Returns an error only if the user named an algorithm; kAuto falls back to kNone.
 Result<ChosenDrafts> choose_drafts(const EngineOptions& options,
                                    const checkpoint::ModelConfig& config);
 

@@ -11,7 +11,7 @@ namespace heddle::runner {
 
 namespace {
 
-// The part of a weight that a step reads: rows of a table, chosen experts, or all of it.
+// The share of a weight that a step reads: some rows of a table, the chosen experts, or all of it.
 double part_read(const graph::Node& node, const TensorView& weight, int64_t batch) {
   const auto rows = static_cast<double>(weight.shape[0]);
   const auto sequences = static_cast<double>(batch);
@@ -21,7 +21,7 @@ double part_read(const graph::Node& node, const TensorView& weight, int64_t batc
     return 1.0 - std::pow(1.0 - chosen, sequences);
   }
   if (node.op->name == "absorb_query" || node.op->name == "expand_values") {
-    // Each reads its part of the rows of every head.
+    // Each of the two ops reads its part of the rows of every head.
     const double keys =
         static_cast<double>(node.attrs.integer("num_heads") * node.attrs.integer("key_dim")) / rows;
     return node.op->name == "absorb_query" ? keys : 1.0 - keys;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bytes that a decode step must move at least: the roofline that its time is measured against.
+// The least number of bytes that a decode step must move: the roofline for its time.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,9 @@ struct DecodeTraffic {
   [[nodiscard]] double total() const { return weight_bytes + cache_bytes; }
 };
 
-// A step of `batch` sequences that decode at `context_tokens` tokens each, read off the compiled
-// program. Distinct experts assume even routing: E * (1 - (1 - A/E)^batch).
+// The traffic of a step of `batch` sequences that decode after `context_tokens` tokens each,
+// computed from the compiled program. Assumes even routing for distinct experts: E * (1 - (1 -
+// A/E)^batch).
 DecodeTraffic decode_traffic(const ForwardPass& pass, int64_t batch, int64_t context_tokens);
 
 }  // namespace heddle::runner

@@ -50,7 +50,7 @@ std::string describe(const device::Device& device) {
   return fmt::format("{}, {}", device.name(), ops::simd_target_name());
 }
 
-// Free memory of a GPU; 0 on the CPU, whose pools commit theirs later.
+// Free memory of a GPU; 0 on the CPU, which commits the memory of its pools later.
 int64_t free_bytes(const device::Device& device) {
   return device.kind() == device::DeviceKind::kCpu ? 0 : device.available_memory_bytes();
 }
@@ -88,8 +88,8 @@ Status ModelLoad::choose() {
   if (drafts_.model != nullptr) draft_needs_ = drafts_.model->cache_needs();
   const int32_t max_rows = options_.max_running_requests > 0 ? options_.max_running_requests
                                                              : defaults_.max_running_requests;
-  // Every running sequence may decode in a step that also prefills: the step holds at least one row
-  // each.
+  // Every running sequence may decode in a step that also prefills, so a step holds at least one
+  // row for each.
   const int64_t chunk = std::max<int64_t>(
       options_.chunked_prefill_tokens.value_or(defaults_.chunked_prefill_tokens), max_rows);
   max_scored_rows_ = std::min(defaults_.max_scored_rows, chunk);
@@ -132,7 +132,7 @@ Status ModelLoad::load_drafter() {
   return loaded.ok() ? Status() : leave_out_drafts(std::move(loaded));
 }
 
-// Vocabularies of one tokenizer are padded differently.
+// Loads a standalone draft model. Its vocabulary may be padded differently from the model's.
 Status ModelLoad::load_small_model() {
   const std::filesystem::path& folder = options_.speculative.draft_model_dir;
   HEDDLE_ASSIGN_OR_RETURN(const checkpoint::ModelConfig config, models::load_config(folder));
@@ -178,7 +178,7 @@ Status ModelLoad::load_draft_pass() {
   return {};
 }
 
-// Takes back what the runner chose. Error: `failed`, where it was asked for by name.
+// Undoes a choice of drafts that the runner made. Error: `failed`, if the user named the drafter.
 Status ModelLoad::leave_out_drafts(Status failed) {
   if (!chooses_drafts() || drafts_.algorithm == DraftAlgorithm::kNone) return failed;
   drafts_ = {.algorithm = DraftAlgorithm::kNone, .model = nullptr, .reason = failed.message()};
@@ -303,7 +303,7 @@ Result<ModelInfo> ModelLoad::describe_model() const {
 }
 
 MemoryPlan ModelLoad::describe_memory() const {
-  int64_t drafter_bytes = 0;  // weights that are copied
+  int64_t drafter_bytes = 0;  // weights that are copied to the device
   int64_t drafter_mapped_bytes = 0;
   int64_t drafter_arena_bytes = 0;
   const auto count_drafter = [&](const auto& drafter) {

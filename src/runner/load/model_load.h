@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// ModelLoad: the way from options to a model that computes on one device, step by step:
+// ModelLoad: the steps from options to a model that computes on one device:
 //
-//   choose()       what drafts, how the weights are rounded, how large a step may be
+//   choose()       the drafter, the rounding of weights, the size of a step
 //   load_target()  weights and program of the model
-//   load_drafter() those of the network or the small model that drafts beside it
-//   plan_memory()  pages and states for the memory that is left
-//   start()        pools, what drafts, and the runner over all of them
+//   load_drafter() weights and program of the draft network or standalone draft model
+//   plan_memory()  pages and states for the remaining memory
+//   start()        pools, the maker of drafts, and the runner that uses them
 //
-// Where the options leave it to the runner whether something drafts, a drafter that cannot be
-// loaded or leaves no room is left out, with a reason for the log.
+// If the options let the runner decide whether something drafts, a drafter that cannot be loaded or
+// leaves no room is left out, with a reason for the log.
 //
-// Threading: confined.
+// Threading: confined to one thread.
 #pragma once
 
 #include <cstdint>
@@ -35,10 +35,10 @@ namespace heddle::runner {
 
 class ModelLoad {
  public:
-  // `options` have been checked.
+  // `options` must have been checked.
   ModelLoad(const EngineOptions& options, ChosenDevice device);
 
-  // Once. Errors name the file, tensor or option at fault.
+  // Loads the model. May be called once. Errors name the file, tensor or option at fault.
   Result<LoadedModel> run();
 
  private:
@@ -67,12 +67,12 @@ class ModelLoad {
   EngineOptions options_;  // with the choices made
   ChosenDevice device_;
   DeviceDefaults defaults_;
-  int64_t free_before_ = 0;  // memory of a GPU
+  int64_t free_before_ = 0;  // free memory of a GPU before loading
   ChosenDrafts drafts_;
   std::optional<checkpoint::Rounding> rounding_;
-  ForwardOptions forward_;  // of the model, except for the rows that score
+  ForwardOptions forward_;  // options of the model's pass, except for the rows that score
   std::unique_ptr<ForwardPass> pass_;
-  std::unique_ptr<ForwardPass> small_model_;  // at most one of these two drafts
+  std::unique_ptr<ForwardPass> small_model_;  // at most one of small_model_ and draft_pass_ is set
   std::unique_ptr<DraftPass> draft_pass_;
   std::optional<models::CacheNeeds> draft_needs_;  // needs of the drafter
   PlannedPools planned_;

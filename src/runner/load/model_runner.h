@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// load_model: from options to a Runner that computes with real weights: forward pass, pools sized
-// from the memory that is left, sampler.
+// load_model: makes a Runner that computes with real weights, according to the options: forward
+// pass, pools sized to the remaining memory, sampler.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@ struct LoadedModel {
   std::unique_ptr<Runner> runner;
   ModelInfo info;
   MemoryPlan plan;
-  EngineOptions options;  // as asked, and what became of all that was left to the runner
+  EngineOptions options;  // the requested options, with values for all that was left to the runner
 };
 
 // Errors name the file, tensor or option at fault.

@@ -134,7 +134,7 @@ std::optional<DType> dtype_of(KvCacheDtype dtype) {
 
 namespace {
 
-// The format of checkpoints that an option names; none: it only rounds.
+// The checkpoint format that an option names; none: the option only rounds.
 std::optional<checkpoint::QuantMethod> stored_method(Quantization quantization) {
   using checkpoint::QuantMethod;
   switch (quantization) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The dtypes and roundings of a forward pass that the enums of EngineOptions name.
+// The dtypes and roundings of a forward pass for the enums of EngineOptions.
 #pragma once
 
 #include <optional>
@@ -12,20 +12,20 @@
 
 namespace heddle::runner {
 
-// None: kAuto.
+// The dtype that the option names; no value: kAuto.
 [[nodiscard]] std::optional<DType> dtype_of(RunDtype dtype);
 [[nodiscard]] std::optional<DType> dtype_of(KvCacheDtype dtype);
 
 // How the weights of `config` are quantised at load; nullopt: not at all. Error: kInvalidArgument
-// where the option and the checkpoint name different formats.
+// if the option and the checkpoint name different formats.
 [[nodiscard]] Result<std::optional<checkpoint::Rounding>> rounding_of(
     Quantization quantization, const checkpoint::ModelConfig& config, bool dummy_weights);
 
-// The names of a run's dtype, for what shows options as they were settled.
-// `dtype` is float32, bfloat16 or float16.
+// The option value for a run's dtype, to show options with their final values. `dtype` is float32,
+// bfloat16 or float16.
 [[nodiscard]] RunDtype run_dtype(DType dtype);
 
-// `dtype` is one of these, or float8_e4m3.
+// The same for keys and values; `dtype` is one of the above, or float8_e4m3.
 [[nodiscard]] KvCacheDtype kv_cache_dtype(DType dtype);
 
 }  // namespace heddle::runner

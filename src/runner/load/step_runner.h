@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// StepRunner: the Runner of a loaded model: on the CPU a thread that carries steps out, on a GPU
-// steps that are enqueued behind each other.
+// StepRunner: the Runner of a loaded model: on the CPU with a thread that runs steps, on a GPU with
+// steps that are enqueued one after the other.
 //
 // Threading: as Runner.
 #pragma once
@@ -22,7 +22,7 @@
 
 namespace heddle::runner {
 
-// The maker of drafts for the steps of a runner, and its network; null: it has none.
+// The maker of drafts for a runner's steps, and its network; null: there is none.
 struct LoadedDrafts {
   StepDrafts of_steps;
   DraftPass* pass = nullptr;
@@ -53,13 +53,14 @@ class StepRunner final : public Runner {
 
   PoolSizes sizes_;
   request::StepLimits limits_;
-  std::unique_ptr<ForwardPass> pass_;  // used by the step thread if there is one, as the executor
-                                       // is
-  DraftPass* draft_pass_;              // the executor's draft pass; null: none
+  std::unique_ptr<ForwardPass> pass_;  // used by the step thread if there is one, as is the
+                                       // executor
+  DraftPass* draft_pass_;              // the draft network of the executor's drafts; null: there is
+                                       // none
   StepExecutor executor_;
   FollowingRanks others_;
   std::unique_ptr<StepThread> thread_;       // CPU only; destroyed before everything that it uses
-  std::optional<DeviceSteps> device_steps_;  // other devices
+  std::optional<DeviceSteps> device_steps_;  // for other devices
 };
 
 }  // namespace heddle::runner

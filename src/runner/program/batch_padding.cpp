@@ -8,14 +8,14 @@ namespace heddle::runner {
 
 namespace {
 
-// Rows of the padded steps that are not of few rows each: of an octave eight, from 32 rows on.
+// Classes of row counts for steps padded by pad_rows(): eight per octave from 32 rows on.
 int64_t rounded_rows(int64_t rows) {
   const auto octave = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(rows)));
   const int64_t unit = std::max<int64_t>(octave / 16, 4);
   return (rows + unit - 1) / unit * unit;
 }
 
-// `values` and as many of `filler` as make it `size`, kept in `memory`.
+// `values`, extended with `filler` to `size` elements. The result is stored in `memory`.
 std::span<const int32_t> filled(std::vector<int32_t>& memory, std::span<const int32_t> values,
                                 int64_t size, int32_t filler) {
   memory.assign(values.begin(), values.end());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ComputeDevice: a device that a model is computed on, with the one stream and the context of its
-// ops: the CPU with its threads, or a GPU with the library of its dense products.
+// ComputeDevice: the device on which a model is computed, with its stream and the context of its
+// ops: the CPU with its threads, or a GPU with a library for dense products.
 //
 // Threading: confined to one thread at a time, which calls device().make_current() first.
 #pragma once
@@ -23,11 +23,11 @@ namespace heddle::runner {
 
 class ComputeDevice {
  public:
-  // 0 threads: the machine's physical cores. `exact`: exact mode (docs/numerics.md).
+  // `num_threads` 0: one per physical core of the machine. `exact`: exact mode (docs/numerics.md).
   static Result<std::unique_ptr<ComputeDevice>> open_cpu(int num_threads, bool exact);
 
-  // Errors: those of device::open_cuda_device() and, for the library of products,
-  // ops::DenseProducts::create().
+  // Errors: those of device::open_cuda_device(), and those of ops::DenseProducts::create() for the
+  // library.
   static Result<std::unique_ptr<ComputeDevice>> open_cuda(int index, bool exact);
 
   [[nodiscard]] device::Device& device() const { return *device_; }
@@ -36,7 +36,7 @@ class ComputeDevice {
 
   [[nodiscard]] ops::Context& context() const { return *context_; }
 
-  // Whether the host reads and writes the device's memory: results need no copy then.
+  // Whether the host reads and writes the device's memory, so that results need no copy.
   [[nodiscard]] bool shares_memory_with_host() const {
     return device_->kind() == device::DeviceKind::kCpu;
   }
@@ -53,7 +53,7 @@ class ComputeDevice {
   ComputeDevice() = default;
 
   std::unique_ptr<device::Device> device_;
-  device::ThreadPool* pool_ = nullptr;  // device_'s
+  device::ThreadPool* pool_ = nullptr;  // owned by device_; null for a GPU
   std::unique_ptr<device::Stream> stream_;
   std::unique_ptr<ops::DenseProducts> products_;
   std::optional<distributed::Communicator> ranks_;

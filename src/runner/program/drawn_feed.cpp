@@ -22,7 +22,7 @@ void DrawnFeed::add(ops::FedRow fed, std::span<const TokenId> endings) {
   fed_.push_back(fed);
 }
 
-// Rows that feed drawn tokens write their `ended` flag; in a step of the same layout the other
+// Rows that feed drawn tokens write their `ended` flag. In a step of the same layout the other
 // flags are still zero.
 Result<ops::FeedDrawnArgs> DrawnFeed::prepare(device::Stream& stream,
                                               const ops::DeviceBatchRows& rows) {

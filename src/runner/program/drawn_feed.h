@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// DrawnFeed: hands the tokens that a step draws to the step behind it on the device, where that one
-// is launched before the host knows them (ops/drafting/feed_drawn.h); drafts likewise.
+// DrawnFeed: supplies the tokens that a step drew on the device to the next step, which is launched
+// before the host knows them (ops/drafting/feed_drawn.h). Drafts are supplied the same way.
 //
-// Threading: confined. Cost: that of SteadyBlock.
+// Threading: confined to one thread. Cost: that of SteadyBlock.
 #pragma once
 
 #include <cstdint>
@@ -22,19 +22,19 @@ class DrawnFeed {
   DrawnFeed(device::Device& device, int64_t max_steps_in_flight)
       : block_(device, max_steps_in_flight) {}
 
-  // Begins a step that draws from `num_logit_rows` rows and feeds on what was drawn before:
-  // the pointers are those of FeedDrawnArgs.
+  // Begins a step that draws from `num_logit_rows` rows and feeds tokens drawn before. The pointers
+  // are those of FeedDrawnArgs.
   void begin(int64_t num_logit_rows, const int32_t* drawn, const int32_t* drawn_ids = nullptr,
              const int32_t* missing = nullptr, const uint64_t* masks = nullptr);
 
-  // `fed` without its list of endings.
+  // Adds a row that is fed. The function fills in the list of ending tokens of `fed`.
   void add(ops::FedRow fed, std::span<const TokenId> endings);
 
-  // For the launch that brings the `rows` of the step (ops/bring_batch.h); what it reads is on its
-  // way to the device then.
+  // The arguments for the launch that uploads the `rows` of the step (ops/bring_batch.h). Enqueues
+  // the upload of the arrays that this launch reads.
   Result<ops::FeedDrawnArgs> prepare(device::Stream& stream, const ops::DeviceBatchRows& rows);
 
-  // SampleRowsArgs::ended of the last step; null if it fed no drawn tokens.
+  // For SampleRowsArgs::ended of the last step; null if it fed no drawn tokens.
   [[nodiscard]] const int32_t* ended() const { return ended_; }
 
  private:
@@ -45,7 +45,7 @@ class DrawnFeed {
   const uint64_t* masks_ = nullptr;
   std::vector<ops::FedRow> fed_;
   std::vector<int32_t> endings_;
-  SteadyBlock block_;  // holds the arrays above, and a number for each row of logits
+  SteadyBlock block_;  // holds the arrays above, and a flag for each row of logits
   const int32_t* ended_ = nullptr;
 };
 

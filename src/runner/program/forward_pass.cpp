@@ -20,7 +20,7 @@ namespace heddle::runner {
 
 namespace {
 
-constexpr size_t kFirstHiddenState = 2;  // among the outputs
+constexpr size_t kFirstHiddenState = 2;  // index of the first hidden state among the outputs
 
 Status check_ids(std::span<const int32_t> ids, int64_t vocab_size) {
   const auto outside =
@@ -185,7 +185,8 @@ Status ForwardPass::compile() {
                                             ops::SymbolicDim::fixed(config_.hidden_size)});
   head.output(model_->build_head(head, head.input("head_rows", rows)), "logits");
   HEDDLE_ASSIGN_OR_RETURN(graph::Graph head_graph, head.finish());
-  ops::Extents head_extents = largest;  // a row for a sequence, whatever else has logits in a step
+  ops::Extents head_extents = largest;  // one row per sequence, whatever other rows have logits in
+                                        // a step
   head_extents.logits = std::min(largest.logits, largest.sequences);
   HEDDLE_ASSIGN_OR_RETURN(graph::Program program,
                           graph::compile(std::move(head_graph), ops::builtin_ops(), context(),

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ForwardPass: a loaded model ready to compute on a device: weights, compiled program, arena. It
-// takes token rows and gives logits; where sequences keep their pages and states is handed in with
-// every run.
+// computes logits from rows of tokens. The pages and states of sequences are passed to every run.
 //
 // Ranks that share a model have a pass each: the slices of the weights, a program of the same
 // collectives, a device with threads of its own. That of rank 0 owns the others. All of them carry
@@ -40,18 +39,21 @@ namespace heddle::runner {
 struct ForwardOptions {
   std::filesystem::path model_dir;
   bool dummy_weights = false;
-  std::optional<DType> dtype;                    // dtype of the run; none: as stored
-  std::optional<DType> kv_dtype;                 // none: as choose_kv_dtype() says
-  bool exact = false;                            // implies fp32
-  std::optional<checkpoint::Rounding> rounding;  // quantise at load
-  int num_threads = 0;                           // CPU threads, also for loading
+  std::optional<DType> dtype;                    // dtype of the run; none: as the weights are
+                                                 // stored
+  std::optional<DType> kv_dtype;                 // dtype of keys and values; none: see
+                                                 // choose_kv_dtype()
+  bool exact = false;                            // exact mode; implies fp32
+  std::optional<checkpoint::Rounding> rounding;  // quantises the weights at load
+  int num_threads = 0;                           // CPU threads, for computing and for loading
   Captures captures;
   int64_t max_step_tokens = 512;
-  int64_t max_logit_rows = 64;              // per step
-  int64_t max_sequences = 0;                // per step; 0: as many as tokens
-  bool collect_hidden_states = false;       // copies those of all layers to the host
-  std::vector<int64_t> hidden_states = {};  // or these, for device_hidden_state()
-  bool head_alone = false;                  // run_head() is wanted
+  int64_t max_logit_rows = 64;              // most rows of a step with logits
+  int64_t max_sequences = 0;                // most sequences of a step; 0: as many as tokens
+  bool collect_hidden_states = false;       // copy the hidden states of all layers to the host
+  std::vector<int64_t> hidden_states = {};  // hidden states to keep on the device, for
+                                            // device_hidden_state()
+  bool head_alone = false;                  // run_head() will be used
   std::function<void(int64_t done_bytes, int64_t total_bytes)> on_load_progress;
 
   int64_t num_ranks = 1;                                 // that share the model; on the CPU alone
@@ -71,7 +73,7 @@ class ForwardPass {
   static Result<std::unique_ptr<ForwardPass>> create(const ForwardOptions& options,
                                                      std::shared_ptr<ComputeDevice> device);
 
-  // On the CPU, with options.num_threads.
+  // Creates a pass on the CPU, with options.num_threads.
   static Result<std::unique_ptr<ForwardPass>> create(const ForwardOptions& options);
 
   [[nodiscard]] int64_t num_ranks() const { return rank_.ranks.count; }
@@ -112,47 +114,49 @@ class ForwardPass {
   Status run(std::span<const int32_t> ids, std::span<const int32_t> positions,
              const ops::ForwardContext& batch);
 
-  // As run(), but without waiting or copying logits: device_logits() are valid when the stream gets
-  // there. Except on the CPU, `feed` may supply some ids.
+  // As run(), but without waiting and without copying logits: device_logits() are valid once the
+  // stream has executed the step. Except on the CPU, `feed` may supply some ids.
   Status enqueue(std::span<const int32_t> ids, std::span<const int32_t> positions,
                  const ops::ForwardContext& batch, DrawnFeed* feed = nullptr);
 
-  // The weights of another folder, whose config.json `config` is, as create() would have loaded
-  // them, on the host beside those in use. Thread-safe. Errors: those of loading, kCancelled, and
-  // kInvalidArgument, naming what differs, where they cannot take the place of those in use.
+  // Loads the weights of another folder, whose config.json is `config`, as create() would, into
+  // host memory next to the weights in use. Thread-safe. Errors: those of loading, kCancelled, and
+  // kInvalidArgument, with the difference, if they cannot replace the weights in use.
   [[nodiscard]] Result<ModelConstants> read_constants(const std::filesystem::path& model_dir,
                                                       const checkpoint::ModelConfig& config,
                                                       bool dummy_weights,
                                                       const std::atomic<bool>* cancelled) const;
 
-  // Puts what read_constants() gave in the place of those in use, where programs and captured steps
-  // find it. Waits for the copies. Error: kDeviceLost.
+  // Replaces the weights in use by those of read_constants(), at the addresses that programs and
+  // captured steps use. Waits for the copies. Error: kDeviceLost.
   Status use_constants(const ModelConstants& constants) {
     return constants_.replace(constants, *compute_);
   }
 
-  // [R, V] f32 in memory of the device, of the last run() or enqueue(); valid until the next.
+  // [R, V] f32 in device memory, of the last run() or enqueue(). Valid until the next.
   [[nodiscard]] MutableTensorView device_logits() const { return main_->output(0); }
 
-  // [T] the ids of the last enqueue() in memory of the device, those of `feed` included.
+  // [T] ids of the last enqueue() in device memory, including those that `feed` supplied.
   [[nodiscard]] const int32_t* device_ids() const { return main_->device_ids(); }
 
-  // [R, V] f32 on the host, one row per wanted row, of the last run(); valid until the next.
+  // [R, V] f32 on the host, one row per logit row of the last run(). Valid until the next.
   [[nodiscard]] MutableTensorView logits() const { return logits_.view(); }
 
-  // [R, H] activations() in memory of the device: what the LM head read for logits(); valid until
-  // the next run.
+  // [R, H] of type activations() in device memory: the inputs of the LM head for logits(). Valid
+  // until the next run.
   [[nodiscard]] TensorView head_rows() const { return main_->output(1); }
 
-  // The LM head alone, on rows [R, H] as head_rows() had them, in memory of the device. In exact
-  // mode a row's logits are those of the full pass, bit for bit. Only with head_alone.
+  // Runs the LM head alone on rows [R, H] in device memory, in the form of head_rows(). In exact
+  // mode a row's logits equal those of the full pass, bit for bit. Only with
+  // ForwardOptions::head_alone.
   Status run_head(const TensorView& rows);
 
-  // [R, V] f32 on the host, of run_head(); valid until its next run, whatever run() does.
+  // [R, V] f32 on the host, of the last run_head(). Valid until its next call; run() does not
+  // change them.
   [[nodiscard]] MutableTensorView head_logits() const { return head_logits_.view(); }
 
-  // [T, H] activations() in memory of the device, of the index-th of ForwardOptions::hidden_states;
-  // valid until the next run.
+  // [T, H] of type activations() in device memory: entry `index` of ForwardOptions::hidden_states.
+  // Valid until the next run.
   [[nodiscard]] MutableTensorView device_hidden_state(size_t index) const;
 
   // [T, H] f32 on the host, see models::ForwardOutputs. Only with collect_hidden_states.
@@ -160,7 +164,7 @@ class ForwardPass {
 
   [[nodiscard]] size_t num_hidden_states() const { return hidden_states_.size(); }
 
-  // A constant of the model's graph in memory of the device, by our name; null: there is none.
+  // A constant of the model's graph in device memory, by Heddle's name for it; null: there is none.
   [[nodiscard]] const TensorView* find_constant(std::string_view name) const {
     return constants_.find(name);
   }
@@ -177,17 +181,17 @@ class ForwardPass {
     return models::count_prefill_flops(config_, *model_);
   }
 
-  // For the last run() or enqueue(), see BatchProgram.
+  // BatchProgram::warmed_up() for the last run() or enqueue().
   [[nodiscard]] bool warmed_up() const { return main_->warmed_up(); }
 
-  // Steps that were captured and can be launched again.
+  // Number of captured steps that can be replayed.
   [[nodiscard]] int64_t num_captured() const { return main_->num_captured(); }
 
   [[nodiscard]] const graph::Program& program() const { return main_->program(); }
 
   [[nodiscard]] graph::Executor& executor() { return main_->executor(); }
 
-  // Arena of both programs.
+  // Bytes of the arenas of both programs, the model's and the LM head's.
   [[nodiscard]] int64_t arena_bytes() const;
 
   [[nodiscard]] const checkpoint::LoadedWeights& weights() const { return constants_.weights(); }
@@ -198,20 +202,20 @@ class ForwardPass {
 
   [[nodiscard]] const std::shared_ptr<ComputeDevice>& shared_compute() const { return compute_; }
 
-  // The stream of this pass's work; the owner of its pools enqueues copies there too.
+  // The stream that this pass uses. The owner of its pools enqueues copies on the same stream.
   [[nodiscard]] device::Stream& stream() { return compute_->stream(); }
 
-  // For ops on its pools between runs.
+  // The context for ops on the pools between runs.
   [[nodiscard]] ops::Context& context() { return compute_->context(); }
 
-  // The dtype of activations: fp32 on the CPU, dtype() elsewhere.
+  // The dtype of activations: fp32 on the CPU, dtype() on other devices.
   [[nodiscard]] DType activations() const { return activations_; }
 
-  // The dtype of large weights, after --dtype.
+  // The dtype of large weights, after the option --dtype.
   [[nodiscard]] DType dtype() const { return dtype_; }
 
-  // The dtype of keys and values, and the factors of stored ones: [num_kv_layers()], or
-  // empty for 1.
+  // The dtype of keys and values, and the factors of stored ones: [num_kv_layers()]; empty: all are
+  // 1.
   [[nodiscard]] DType kv_dtype() const { return kv_dtype_; }
 
   [[nodiscard]] const std::vector<checkpoint::KvScales>& kv_scales() const { return kv_scales_; }

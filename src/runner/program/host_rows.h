@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// HostRows: rows that a step computed, as fp32 numbers on the host. Where the host reads the
-// device's memory they stay where they are; otherwise a copy brings them into pinned memory.
+// HostRows: rows that a step computed, as fp32 numbers on the host. If the host reads the device's
+// memory they stay where they are; otherwise they are copied into pinned memory.
 //
-// Threading: confined. Cost: fetch() enqueues one copy; allocates only where a step has more rows
-// than any before.
+// Threading: confined to one thread. Cost: fetch() enqueues one copy; allocates only in a step with
+// more rows than any before.
 #pragma once
 
 #include <optional>
@@ -17,18 +17,19 @@ namespace heddle::runner {
 
 class HostRows {
  public:
-  // `rows` [N, W] f32, bf16 or f16 in memory of the device. f32 where the host reads that.
+  // Enqueues the copy of `rows` [N, W] f32, bf16 or f16 in device memory; f32 if the host reads
+  // that memory.
   Status fetch(device::Device& device, device::Stream& stream, const MutableTensorView& rows);
 
-  // After the stream was waited for: converts rows of 16 bits.
+  // Converts rows of 16 bits. Called after waiting for the stream.
   void settle();
 
-  // Rows of the last fetch(), complete; valid until the next.
+  // The rows of the last fetch(), valid after settle() and until the next fetch().
   [[nodiscard]] const MutableTensorView& view() const { return rows_; }
 
  private:
-  MutableTensorView rows_;                      // on the host
-  std::optional<device::ReadbackRing> pinned_;  // buffer of one block
+  MutableTensorView rows_;                      // in host memory
+  std::optional<device::ReadbackRing> pinned_;  // a ring of one block
   std::vector<float> converted_;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses the number format of the KV cache, and reads the scales of an FP8 one.
+// Chooses the number format of the KV cache, and reads the scales of a cache in FP8.
 //
 // Threading: pure functions.
 #pragma once
@@ -16,17 +16,18 @@
 namespace heddle::runner {
 
 struct KvRequest {
-  std::optional<DType> asked;  // EngineOptions::kv_cache_dtype; none: kAuto
-  bool float32_run = false;    // exact mode or a dtype of float32: nothing is rounded unasked
+  std::optional<DType> asked;  // EngineOptions::kv_cache_dtype; no value: kAuto
+  bool float32_run = false;    // exact mode, or a dtype of float32: nothing is rounded unless asked
+                               // for
 };
 
-// None: as the large weights. Where the checkpoint has a KV format that is not served, that is
-// logged, and none.
+// The dtype of keys and values; no value: that of the large weights. If the checkpoint asks for a
+// KV format that is not supported, that is logged and there is no value.
 std::optional<DType> choose_kv_dtype(const KvRequest& request,
                                      const checkpoint::ModelConfig& config);
 
-// [num_kv_layers()], of the checkpoint; those that are missing are logged and 1.
-// Error: as checkpoint::read_kv_scales().
+// [num_kv_layers()]: the scales in the checkpoint. Missing ones are logged and set to 1. Error: as
+// checkpoint::read_kv_scales().
 Result<std::vector<checkpoint::KvScales>> load_kv_scales(const checkpoint::WeightSource& source,
                                                          const models::CacheNeeds& needs);
 

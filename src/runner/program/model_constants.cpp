@@ -38,7 +38,7 @@ Result<ModelConstants> ModelConstants::load(std::unique_ptr<const checkpoint::We
   return constants;
 }
 
-// The host stands in for a device with separate memory; both use the same layout.
+// The host stands in for a device with memory of its own; both use the same layout.
 Result<ModelConstants> ModelConstants::load_beside(
     std::unique_ptr<const checkpoint::WeightSource> source,
     std::span<const checkpoint::WeightSpec> specs, checkpoint::LoadOptions options,

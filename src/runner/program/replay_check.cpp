@@ -11,12 +11,12 @@ namespace heddle::runner {
 
 namespace {
 
-// In a list they stand behind the nodes. The first is the one of steps in pieces.
+// Names of the arrays, which follow the nodes in a list. Steps in pieces list only the first array.
 constexpr std::array<std::string_view, 10> kArrays = {
     "row_sequences", "query_start",    "context_lens", "kv_lens",     "state_slots",
     "snapshots",     "snapshot_start", "logit_rows",   "tree_starts", "tree_masks"};
 
-// With the page tables, which come last.
+// Number of arrays including the page tables, which come last.
 constexpr size_t kNumArrays = kArrays.size() + ops::kMaxPageTables;
 
 std::array<const void*, kNumArrays> arrays_of(const ops::DeviceBatch& batch) {

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// SteadyBlock: small arrays of a step in one block of a device's memory, copied there with one copy
-// and only where they are not what they were in the step before.
+// SteadyBlock: small arrays of a step in one block of device memory, uploaded together and only if
+// they differ from those of the step before.
 //
 //   begin() -> add() for each array -> upload() -> at()
 //
-// Nothing waits: the caller sees to it that the stream has at most so many uploads before it as may
-// be in flight. (MirroredLists waits for its copies, which every step makes.)
+// Nothing waits: the caller ensures that at most `max_in_flight` uploads are enqueued and not
+// executed. (MirroredLists waits for its copies, which every step makes.)
 //
-// Threading: confined. Cost: O(bytes); allocates only where a step has more than any before.
+// Threading: confined to one thread. Cost: O(bytes); allocates only in a step with more bytes than
+// any before.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +30,7 @@ class SteadyBlock {
 
   void begin() { asked_.clear(); }
 
-  // Returns where it lies.
+  // Appends an array and returns its offset in the block, in bytes.
   template <typename Element>
   int64_t add(std::span<const Element> values) {
     static_assert(std::has_unique_object_representations_v<Element>);
@@ -38,7 +39,8 @@ class SteadyBlock {
     return at;
   }
 
-  // Room for `count` that launches write. They are zero where upload() copied.
+  // Appends room for `count` elements that launches write. They are zero in steps whose upload()
+  // copies.
   template <typename Element>
   int64_t add_zeros(int64_t count) {
     const size_t at = (asked_.size() + kAlignment - 1) / kAlignment * kAlignment;
@@ -48,7 +50,7 @@ class SteadyBlock {
 
   Status upload(device::Stream& stream);
 
-  // In memory of the device, until the next upload() that copies.
+  // The array at offset `where`, in device memory. Valid until the next upload() that copies.
   template <typename Element>
   [[nodiscard]] Element* at(int64_t where) const {
     return reinterpret_cast<Element*>(ring_.device() + where);

@@ -11,11 +11,11 @@ namespace heddle::runner {
 
 namespace {
 
-// Beyond this many the one that was not used longest goes: a graph takes memory of the device for
-// each of its kernels.
+// With more captured steps than this, the one unused for longest is dropped: a graph needs device
+// memory for each of its kernels.
 constexpr size_t kMostSteps = 128;
 
-// A segment of fewer nodes costs the host as much as a graph.
+// Segments with fewer nodes are not captured: launching them costs the host as much as a graph.
 constexpr size_t kFewestNodes = 3;
 
 Status launch_all(std::span<const graph::Segment> segments, const StepGraphs::Launch& launch) {
@@ -23,7 +23,7 @@ Status launch_all(std::span<const graph::Segment> segments, const StepGraphs::La
   return {};
 }
 
-// The addresses, strides and scales that launches take of the pools.
+// Lists the addresses, strides and scales that launches read from the pools.
 void list_pools(const ops::ForwardContext& forward, std::vector<uintptr_t>& pools) {
   pools.clear();
   const auto add = [&](const MutableTensorView& tensor) {
@@ -94,7 +94,7 @@ Status StepGraphs::run(device::Stream& stream, const Shape& shape,
   return {};
 }
 
-// Records only: nothing of the step is launched.
+// Records the segments; nothing of the step is executed.
 Status StepGraphs::capture(device::Stream& stream, std::span<const graph::Segment> segments,
                            const Launch& launch, Step& step) {
   for (const graph::Segment& segment : segments) {
@@ -112,12 +112,12 @@ Result<std::unique_ptr<device::CapturedWork>> StepGraphs::captured(device::Strea
   is_capturing_ = true;
   const Status launched = launch(segment);
   is_capturing_ = false;
-  auto work = stream.end_capture();  // capture must end in any case
+  auto work = stream.end_capture();  // the capture must end in any case
   HEDDLE_RETURN_IF_ERROR(launched);
   return work;
 }
 
-// Stores the values of a newly captured step.
+// Compares the values read by a captured step with the present ones; stores them for a new step.
 Status StepGraphs::check_taken(const Shape& shape, const ops::ForwardContext& forward,
                                std::span<const graph::Segment> segments, Step& step) const {
   std::vector<graph::TakenValue> taken;

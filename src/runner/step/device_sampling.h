@@ -37,8 +37,8 @@ struct RowOutput {
 
 // The step's arrays in device memory; null if nothing refers to them.
 struct SamplingMemory {
-  const int32_t* ended = nullptr;           // 1 for each row that draws nothing because its text
-                                            // has ended (DrawnFeed)
+  const int32_t* ended = nullptr;           // by row; not 0: it draws nothing, its text has ended
+                                            // (DrawnFeed)
   const int32_t* ids = nullptr;             // [T], the ids of the step
   const ops::TokenCount* counts = nullptr;  // the table of OutputCounts
 };
