@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// LogSoftmax: logprobs of a row, from what a sampler knows of it wherever it ran.
+// LogSoftmax: logprobs of a row, from the maximum and the sum of weights that a sampler computed on
+// any device.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +22,7 @@ class LogSoftmax {
         temperature_(temperature),
         log_total_(std::log(std::ldexp(static_cast<double>(total), -ops::kWeightBits))) {}
 
-  // Logprob of a token with this logit after the penalties; kMaskedLogprob if masked.
+  // Logprob of a token with this logit after the penalties; kMaskedLogprob if it is masked.
   [[nodiscard]] float operator()(float logit) const {
     if (logit == -std::numeric_limits<float>::infinity()) return kMaskedLogprob;
     const double scaled = (static_cast<double>(logit) - max_) / temperature_;

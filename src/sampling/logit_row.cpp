@@ -12,13 +12,13 @@
 namespace heddle::sampling {
 namespace {
 
-// Four floats, as every x86-64 and ARMv8 has them; g++ and clang compile arithmetic on them to
-// vector instructions at any optimisation level, which they do not promise for loops.
+// Four floats, a vector that every x86-64 and ARMv8 has. g++ and clang compile arithmetic on them
+// to vector instructions at any optimisation level, which they do not promise for loops.
 using Float4 = float __attribute__((vector_size(16)));
 using Int4 = int32_t __attribute__((vector_size(16)));
 
 constexpr size_t kLanes = 4;
-constexpr size_t kChains = 4;  // independent accumulators hide the latency of the additions
+constexpr size_t kChains = 4;  // independent accumulators, which hide the latency of the additions
 
 Float4 load(const float* x) {
   Float4 value;
@@ -45,13 +45,15 @@ float max_of_block(const float* x, Int4& unordered) {
   return std::max(std::max(best[0][0], best[0][1]), std::max(best[0][2], best[0][3]));
 }
 
-// The weights of a block, eight lanes at a time: whole registers where the CPU has them, pairs of
-// four elsewhere. The exponential is ops::exp_of_negative, operation for operation: the same bits.
+// Sums the weights of a block, eight lanes at a time: whole registers if the CPU has them,
+// otherwise pairs of four. The exponential is ops::exp_of_negative, operation for operation, so the
+// bits are equal.
 //
-// Weights are rounded as ops::fixed_weight does and summed without 64-bit lanes: adding kCoarse
-// leaves the multiple of 2^-21 in the last bits of the float, adding kFine to the rest the multiple
-// of 2^-44, from -2^22 to 2^22 of them. Rounding twice to nearest even is rounding once, as the
-// first multiple is an even number of the second. Both are summed as integers modulo 2^32.
+// Weights are rounded as ops::fixed_weight does and summed without 64-bit lanes. Adding kCoarse
+// leaves the multiple of 2^-21 in the last bits of the float; adding kFine to the rest leaves the
+// multiple of 2^-44, from -2^22 to 2^22 of them. Rounding twice to nearest even equals rounding
+// once, because the first multiple is an even number of the second. Both are summed as integers
+// modulo 2^32.
 HEDDLE_VECTOR_CLONES
 void sum_blocks(const float* logits, size_t blocks, float max, float inverse_temperature,
                 uint64_t* block_sums) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// One pass over a row of logits: its maximum and where, whether it holds NaN, and the maximum of
-// every block of 64. The block maxima let later steps skip blocks that cannot matter, so that top-k
-// of 20 in a vocabulary of 150,000 reads few logits twice.
+// One pass over a row of logits: its maximum and the position of it, whether it contains NaN, and
+// the maximum of every block of 64. With the block maxima later steps skip blocks that cannot
+// matter, so that top-k of 20 in a vocabulary of 150,000 reads few logits twice.
 //
-// Threading: pure functions. Cost: four lanes of the baseline instruction set.
+// Threading: pure functions. Cost: vector code of four lanes, from the baseline instruction set.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ inline constexpr size_t kBlockSize = 64;
   return (vocab_size + kBlockSize - 1) / kBlockSize;
 }
 
-// The logits of block `index`; the last one may be short.
+// The logits of block `index`; the last block may be shorter.
 template <typename Float>
 [[nodiscard]] std::span<Float> block_of(std::span<Float> logits, size_t index) {
   const size_t begin = index * kBlockSize;
@@ -27,16 +27,16 @@ template <typename Float>
 }
 
 struct RowScan {
-  float max = 0;       // -inf when everything is masked
-  int32_t argmax = 0;  // lowest id among equals
+  float max = 0;       // -inf when all logits are masked
+  int32_t argmax = 0;  // the lowest id among equals
   bool has_nan = false;
 };
 
-// Fills `block_max`, one value per block. The row is not empty.
+// Fills `block_max`, one value per block. The row must not be empty.
 RowScan scan_row(std::span<const float> logits, std::span<float> block_max);
 
-// The sum of the row's weights (ops/sampling/token_weight.h), and of each block. `max` is the
-// row's.
+// The sum of the row's weights (ops/sampling/token_weight.h), and in `block_sums` that of each
+// block. `max` is the maximum of the row.
 uint64_t sum_weights(std::span<const float> logits, float max, float inverse_temperature,
                      std::span<uint64_t> block_sums);
 

@@ -91,7 +91,7 @@ void Sampler::edit_logits(const SampleArgs& args) {
   };
   const auto penalise = [&](TokenId token) {
     int32_t& occurrences = counts_[static_cast<size_t>(token)];
-    if (occurrences == 0) return;  // done at an earlier occurrence
+    if (occurrences == 0) return;  // already penalised at an earlier occurrence
     float& logit = at(token);
     logit = penalties.apply(logit, occurrences);
     occurrences = 0;
@@ -170,8 +170,8 @@ void Sampler::gather(const Row& row, float lowest_logit) {
   }
 }
 
-// Each of the three filters keeps a prefix of the tokens from best to worst, and none looks at what
-// the others dropped, so the shortest prefix decides.
+// Each of the three filters keeps a prefix of the tokens sorted from best to worst, independently
+// of the others. So the shortest prefix decides.
 Sampler::Cut Sampler::find_cut(const Row& row, const SamplingParams& params) {
   const float lowest = ops::lowest_within(row.max, min_p_reach(params));
   Cut cut{.logit = lowest, .token = kAnyToken};
@@ -190,7 +190,7 @@ Sampler::Cut Sampler::find_cut(const Row& row, const SamplingParams& params) {
   }
   if (params.top_p >= 1) return cut;
 
-  // Most distributions are decided by few tokens: try those within e^-6 of the best first.
+  // In most distributions few tokens decide, so tokens within e^-6 of the best are tried first.
   const uint64_t limit = ops::share_of_mass(params.top_p, row.total);
   for (const float distance : {6.0f, 12.0f, 24.0f, kInfinity}) {
     cut.logit = std::max(lowest, row.max - distance * weight_temperature(params));
@@ -202,14 +202,14 @@ Sampler::Cut Sampler::find_cut(const Row& row, const SamplingParams& params) {
   return find_top_p(row, params.top_p, cut);
 }
 
-// Narrows `cut`, below which lie exactly the candidates, to those whose better ones weigh at most
-// top_p of the total. Halves the range that is in doubt, so that the candidates are never all
-// sorted.
+// Narrows `cut`, which keeps exactly the candidates, to those for which the better ones weigh at
+// most top_p of the total. Halves the undecided range in each round, so that the candidates are
+// never all sorted.
 Sampler::Cut Sampler::find_top_p(const Row& row, float top_p, Cut cut) {
   constexpr std::ptrdiff_t kSortBelow = 128;
   const uint64_t limit = ops::share_of_mass(top_p, row.total);
-  auto low = candidates_.begin();  // everything before this is kept
-  auto high = candidates_.end();   // nothing from here on is kept
+  auto low = candidates_.begin();  // all candidates before this are kept
+  auto high = candidates_.end();   // no candidate from here on is kept
   uint64_t mass_before_low = 0;
   while (high - low > kSortBelow) {
     const auto middle = low + (high - low) / 2;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reference sampler in double that sorts everything: the oracle of the tests and the simplest form
-// of the order of operations in sampler.h.
+// Reference sampler in double precision that sorts everything: the expected results of the tests,
+// and the simplest form of the order of operations in sampler.h.
 #pragma once
 
 #include <algorithm>
@@ -17,12 +17,12 @@ namespace heddle::sampling {
 
 struct ReferenceDistribution {
   std::vector<double> logits;         // logits after step 4 of sampler.h
-  std::vector<double> probabilities;  // probabilities after step 6
-  std::vector<double> kept;           // renormalised after step 7; 0: dropped
+  std::vector<double> probabilities;  // probabilities after step 6 of sampler.h
+  std::vector<double> kept;           // renormalised after step 7 of sampler.h; 0: dropped
   TokenId best = 0;
 
-  // The smallest change of a probability that flips a decision of top_p or min_p. Tests skip draws
-  // that rounding may decide.
+  // The smallest change of a probability that changes a decision of top_p or min_p. Tests skip
+  // draws that rounding may decide.
   double margin = 1;
 };
 
@@ -83,7 +83,7 @@ inline ReferenceDistribution reference_distribution(std::span<const float> row,
   return result;
 }
 
-// Step 8. `margin` returns the distance of the draw from another token.
+// Step 8 of sampler.h. Sets `margin` to the distance of the draw from another token.
 inline TokenId reference_draw(const ReferenceDistribution& distribution, double uniform,
                               double& margin) {
   double mass = 0;

@@ -14,7 +14,7 @@ double min_p_reach(const SamplingParams& params) {
 
 ops::SamplingSlot sampling_slot(const SamplingParams& params, uint64_t seed, int32_t choice_index,
                                 int64_t vocab_size) {
-  // No share of the mass leaves the most probable token.
+  // With top_p <= 0 only the most probable token remains.
   const bool takes_best = params.top_p <= 0;
   const int32_t top_k = takes_best ? 1 : params.top_k;
   const bool has_top_k = top_k >= 1 && top_k < vocab_size;

@@ -8,26 +8,28 @@ namespace heddle::speculative {
 
 namespace {
 
-// The expected curve, in plain steps: what drafting and waiting for it add to a step, and what each
-// draft of a stream adds. On an H200 a model of 512 experts has 0.2 and 0.25 (docs/performance.md).
+// The expected curve in units of a plain step: the extra cost of drafting and waiting for it, and
+// of each draft of a stream. On an H200 a model of 512 experts has 0.2 and 0.25
+// (docs/performance.md).
 constexpr double kFixed = 0.3;
 constexpr double kEach = 0.25;
 
-constexpr int64_t kTries = 2;  // measured steps after which a ratio is known
+constexpr int64_t kTries = 2;  // measured steps after which a ratio counts as known
 // Factor on the expected extra cost of a size that was never measured.
 constexpr double kUnmeasured = 0.85;
 constexpr double kNewShare = 0.25;  // weight of a new time in the moving average
 constexpr double kMostTimes = 2;    // a measured time is clipped to this multiple of the known time
 constexpr double kMostTimesExpected = 4;  // the same if only an expected time is known
-constexpr double kLeastGain = 1.05;       // with less gain, drafts are not worth the noise
-// Factor on the current depth's rate: another depth must be clearly better.
+constexpr double kLeastGain = 1.05;       // with a smaller gain over plain steps, drafts are not
+                                          // worth the noise
+// Factor on the rate of the present depth, so that another depth must be clearly better.
 constexpr double kStay = 1.04;
-// With full credit, drafts may be this much slower than required.
+// With full credit, the rate of drafts may be this much lower than required.
 constexpr double kDaring = 0.15;
-// Depths to compare: each further one gains less.
+// Depths to compare; the gain of another draft shrinks with the depth.
 constexpr std::array<int64_t, 11> kDepths = {1, 2, 3, 5, 7, 11, 15, 23, 31, 47, 63};
 
-// Beside a plain step.
+// Expected extra time of a step, relative to a plain step.
 double expected_addition(double drafts) { return drafts > 0 ? kFixed + kEach * drafts : 0; }
 
 double drafts_of_a_stream(int64_t num_streams, int64_t num_rows) {
@@ -36,7 +38,7 @@ double drafts_of_a_stream(int64_t num_streams, int64_t num_rows) {
 
 }  // namespace
 
-// 1 to 8 have a class each, larger counts two per octave.
+// Counts 1 to 8 have a class each, larger counts two per octave.
 size_t DraftCost::class_of(int64_t count) {
   const auto value = static_cast<uint64_t>(std::max<int64_t>(count, 1));
   if (value <= 8) return static_cast<size_t>(value - 1);
@@ -98,7 +100,7 @@ void DraftCost::measure(size_t streams, const Step& step, double value, double e
   } else if (ratio.count > 0 && is_recent) {
     ratio.value = std::min(ratio.value, value);
   } else {
-    // One that is as good as expected needs no second one.
+    // A first ratio that is as good as expected needs no second measurement.
     ratio.count = value <= expected ? kTries - 1 : 0;
     ratio.value = value;
   }
@@ -114,7 +116,7 @@ bool DraftCost::is_known(size_t streams, size_t rows) const {
   return ratio.count >= kTries && num_steps_[streams] - ratio.at <= kRemembered;
 }
 
-// The class nearest to `streams` in which a ratio was measured; `kClasses` if there is none.
+// The class nearest to `streams` in which a ratio is known; `kClasses` if there is none.
 size_t DraftCost::nearest_measured(size_t streams) const {
   const auto is_measured = [this](size_t s) {
     for (size_t rows = 0; rows < kClasses; ++rows) {
@@ -129,7 +131,7 @@ size_t DraftCost::nearest_measured(size_t streams) const {
   return kClasses;
 }
 
-// The most drafts of a stream that are tried next: twice as many as were measured.
+// Most drafts of a stream to try next: about twice as many as were measured.
 double DraftCost::most_tried(size_t measured) const {
   double most = 0;
   for (size_t rows = 0; measured < kClasses && rows < kClasses; ++rows) {
@@ -197,7 +199,7 @@ int64_t DraftCost::best_depth(std::span<const Stream> streams, const DraftOdds& 
   const double most_drafts = most_tried(measured);
   int64_t best = 0;
   const double daring = kDaring * std::clamp(credit(num_streams) / kMostCredit, 0.0, 1.0);
-  // Rates are relative to plain steps.
+  // Rates are tokens per stream and time, relative to plain steps.
   double best_rate = (depth_before > 0 ? 1 : kLeastGain) - daring;
   for (const int64_t depth : kDepths) {
     double tokens = 0;

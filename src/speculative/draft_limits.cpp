@@ -50,7 +50,7 @@ Status check_tree_shape(const SpeculativeOptions& options) {
         options.eagle_topk, options.num_steps, options.num_draft_tokens));
   }
   TreeShape shape = tree_shape(options);
-  // Even if it is not known yet which drafter there is.
+  // Checks the number of drafts even if it is not known yet which drafter there is.
   shape.num_drafts = options.num_draft_tokens - 1;
   if (shape.num_drafts > shape.num_candidates()) {
     return invalid_argument(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The number and shapes of drafts that a step may verify, according to the options.
+// How many drafts a step may verify and in which shapes, according to the options.
 //
 // Threading: pure functions.
 #pragma once
@@ -15,25 +15,26 @@ namespace heddle::speculative {
 
 inline constexpr int32_t kDefaultDraftTokens = 8;
 inline constexpr int32_t kMostDraftRows = 64;
-inline constexpr int32_t kMostForcedRows = 32;  // rows of forced tokens in a step without a drafter
-inline constexpr int32_t kMostBranches = 16;    // branches of one level of a tree
+inline constexpr int32_t kMostForcedRows = 32;  // most rows with forced tokens in a step, without a
+                                                // drafter
+inline constexpr int32_t kMostBranches = 16;    // most branches of one level of a tree
 
-// SpeculativeOptions::num_draft_tokens with its default, or derived from num_steps; 0 without
-// drafts, and for kAuto, which must be resolved first.
+// SpeculativeOptions::num_draft_tokens or its default, or derived from num_steps. 0 without drafts,
+// and for kAuto, which must be resolved first.
 [[nodiscard]] int32_t num_draft_tokens(const SpeculativeOptions& options);
 
-// The shape of trees that a draft network makes; topk is 1 for chains.
+// The shape of the trees that a draft network makes; topk is 1 for chains.
 [[nodiscard]] TreeShape tree_shape(const SpeculativeOptions& options);
 
 // Checks the options of trees. Error: kInvalidArgument, naming the option.
 [[nodiscard]] Status check_tree_shape(const SpeculativeOptions& options);
 
-// Most rows per step of sequences with drafts, before memory limits. Without a drafter the rows are
-// for tokens that a grammar forces (scheduler/stream_drafts.h).
+// Most rows of sequences with drafts in a step, before memory limits. Without a drafter these rows
+// are for tokens that a grammar forces (scheduler/stream_drafts.h).
 [[nodiscard]] int64_t max_draft_rows(const SpeculativeOptions& options);
 
-// A draft model's states for guesses, in addition to one per sequence: one for each sequence that
-// can have drafts in a step, with at least two rows each.
+// Number of states of a draft model for its guesses, in addition to one per sequence: one for each
+// sequence that can have drafts in a step, with at least two rows each.
 [[nodiscard]] int64_t num_guess_states(int64_t max_sequences);
 
 }  // namespace heddle::speculative

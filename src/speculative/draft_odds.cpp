@@ -9,13 +9,15 @@ namespace heddle::speculative {
 
 namespace {
 
-// Share of the history kept after a step that verified drafts of the stream.
+// Share of the history that remains after a step in which drafts were verified.
 constexpr double kKept = 0.99;
 constexpr double kKeptIdle = 0.996;      // the same after a step without drafts
-constexpr double kPriorWeight = 4;       // weight of the preceding position's odds, in drafts
-constexpr double kTrendKept = 0.95;      // when drafts of the stream were verified
-constexpr double kTrendKeptIdle = 0.99;  // the same for the trend, after a step without drafts
-constexpr double kTrendWeight = 5;  // weight of the expectation in the trend, in accepted drafts
+constexpr double kPriorWeight = 4;       // weight of the odds of the position before, in drafts
+constexpr double kTrendKept = 0.95;      // share of a trend that remains after drafts of its stream
+                                         // were verified
+constexpr double kTrendKeptIdle = 0.99;  // the same after a step without drafts
+constexpr double kTrendWeight = 5;  // weight of the assumption that the trend is 1, in accepted
+                                    // drafts
 constexpr double kMostChance = 0.99;
 
 }  // namespace
@@ -74,7 +76,7 @@ double DraftOdds::chance(int64_t position, double trend) const {
 
 double DraftOdds::expected_tokens(int64_t num_drafts, double trend) const {
   double tokens = 1;
-  double all_accepted = 1;  // the probability that the drafts so far are
+  double all_accepted = 1;  // probability that all drafts so far are accepted
   for (int64_t i = 0; i < num_drafts; ++i) tokens += all_accepted *= chance(i, trend);
   return tokens;
 }

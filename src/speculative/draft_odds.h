@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// DraftOdds: how often drafts are accepted, by their position behind the text, and how each stream
+// DraftOdds: how often drafts are accepted, by their position after the text, and how each stream
 // compares with the others.
 //
-// A position counts where all drafts before it were accepted. Its prior is the estimate for the
-// position before it, and kExpected for the first. Observations fade, so that the odds follow the
-// texts, and return to kExpected while nothing is drafted.
+// Only drafts whose predecessors were all accepted count for a position. The prior of a position is
+// the estimate for the position before, and kExpected for the first. Observations fade, so that the
+// odds follow changing texts; while nothing is drafted they return to kExpected.
 //
 // Threading: thread-confined. Cost: a dozen multiplications a call.
 #pragma once
@@ -17,33 +17,34 @@ namespace heddle::speculative {
 
 class DraftOdds {
  public:
-  // Assumed share of accepted drafts before any was verified.
+  // Share of drafts assumed to be accepted before any was verified.
   static constexpr double kExpected = 0.7;
 
-  // Accepted drafts of a stream, compared with those of all streams at the same positions.
+  // Accepted drafts of one stream, compared with the number expected from the odds of all streams.
   struct AcceptanceTrend {
-    double accepted = 0;  // decayed, like `expected`
-    double expected = 0;  // to be accepted
+    double accepted = 0;  // accepted drafts; decays, like `expected`
+    double expected = 0;  // expected number of accepted drafts
 
-    // 1: as much as those of others.
+    // 1: as many accepted drafts as expected.
     [[nodiscard]] double value() const;
 
-    // A step without drafts: the trend returns to 1.
+    // Called for a step in which the stream had no drafts: the trend returns towards 1.
     void fade();
   };
 
   DraftOdds();
 
-  // The first `num_accepted` of a stream's `num_drafts` drafts, at least one, were accepted.
+  // Records that the first `num_accepted` of a stream's `num_drafts` drafts, at least one, were
+  // accepted.
   void verified(AcceptanceTrend& trend, int64_t num_drafts, int64_t num_accepted);
 
-  // A step without drafts.
+  // Called for a step without drafts: the odds return towards kExpected.
   void fade();
 
-  // The probability that the draft at this position, from 0, is accepted where all before it were.
+  // Probability that the draft at this position, counted from 0, is accepted if all before it were.
   [[nodiscard]] double chance(int64_t position, double trend) const;
 
-  // The expected tokens per step with `num_drafts` drafts, for a stream of this trend.
+  // Expected tokens per step of a stream with this trend and `num_drafts` drafts.
   [[nodiscard]] double expected_tokens(int64_t num_drafts, double trend) const;
 
  private:

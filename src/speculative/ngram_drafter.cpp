@@ -26,12 +26,12 @@ void NgramDrafter::observe(const request::Sequence& sequence) {
   }
 }
 
-// Compares the drafts proposed last with the tokens that came.
+// Compares the last proposed drafts with the tokens that followed.
 void NgramDrafter::judge(const request::Sequence& sequence, Text& text) {
   const Drafts& proposed = text.proposed;
   if (proposed.tokens.empty() || sequence.num_tokens() <= text.proposed_at) return;
   const auto came = std::span(sequence.tokens).subspan(static_cast<size_t>(text.proposed_at));
-  // Parents come before their children: one pass goes down the branch that came.
+  // Parents come before their children, so one pass follows the branch that came true.
   int32_t last = -1;
   int64_t depth = 0;
   bool ends = true;  // no draft follows `last`
@@ -72,7 +72,7 @@ void NgramDrafter::find_ways(const request::Sequence& sequence, const Text& text
   if (ways_.size() > most) ways_.resize(most);
 }
 
-// Adds a branch, unless one begins with the same token.
+// Adds the continuation of a match as a branch, unless a branch begins with the same token.
 void NgramDrafter::draft_way(const Way& way, int64_t most, const Text& text, Drafts& drafts) {
   next_.clear();
   way.index->following(way.match, most, /*goes_on=*/way.index == &text.index, next_);

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// NgramDrafter: drafts are what followed the last tokens of a text where they occurred before: in
-// the text itself (code that is edited, documents that are quoted, lists that go on) or in one of
-// the texts that ended lately. Needs no model.
+// NgramDrafter: proposes the tokens that followed earlier occurrences of a text's last tokens: in
+// the text itself (code that is edited, documents that are quoted, lists that continue) or in texts
+// that ended recently. It needs no model.
 //
-// It drafts as many tokens as the sequence accepts: twice as many after drafts that were accepted
-// to their end, half as many after drafts of which none was; and where not even one is accepted it
-// is silent for a while, longer each time.
+// It adapts the number of drafts to each sequence: twice as many after drafts that were all
+// accepted, half as many after drafts of which none was. If not even one draft is accepted, it
+// proposes nothing for a while, longer each time.
 //
-// Where the same tokens went on differently, up to `num_branches` ways are drafted: half of the
-// drafts go on with the longest match, the others share the rest.
+// If the same tokens were continued differently, it drafts up to `num_branches` continuations: half
+// of the drafts continue the longest match, the others share the rest.
 //
-// Texts of requests with a cache namespace are drafts for that namespace alone, and it takes drafts
-// from no other: the number of accepted drafts would reveal what others wrote.
+// Texts of requests with a cache namespace are used for that namespace only, and it uses no other
+// texts: the number of accepted drafts would reveal what others wrote.
 //
-// Memory: at most 40 bytes for each token of a running sequence, and 20 for each of kSharedTokens.
-// Cost: microseconds a stream and step; observe() some nanoseconds for each token of a text.
+// Memory: at most 40 bytes per token of a running sequence, and 20 for each of kSharedTokens.
+// Cost:   microseconds per stream and step; observe() some nanoseconds per token of a text.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,9 @@ namespace heddle::speculative {
 class NgramDrafter final : public Drafter {
  public:
   static constexpr int64_t kSharedTokens = 1 << 18;
-  static constexpr int64_t kMaxSilence = 32;     // tokens
-  static constexpr int64_t kFirstBudget = 1024;  // so many that the limit of the caller decides
+  static constexpr int64_t kMaxSilence = 32;     // longest pause after failed drafts, in tokens
+  static constexpr int64_t kFirstBudget = 1024;  // initial limit of drafts, so large that the
+                                                 // caller's limit applies
 
   explicit NgramDrafter(int32_t num_branches = 1)
       : num_branches_(num_branches), shared_(kSharedTokens) {}
@@ -44,12 +45,12 @@ class NgramDrafter final : public Drafter {
     explicit Text(int64_t num_tokens) : index(num_tokens) {}
 
     TextIndex index;
-    int64_t num_indexed = 0;  // tokens of the sequence
-    Drafts proposed;          // last, behind the first num_indexed tokens of then
+    int64_t num_indexed = 0;  // tokens of the sequence that are in the index
+    Drafts proposed;          // last proposed drafts, for a text of proposed_at tokens
     int64_t proposed_at = 0;
-    int64_t budget = kFirstBudget;  // drafts it may propose
-    int64_t silence = 0;            // tokens, after the next failure
-    int64_t silent_until = 0;       // length of the sequence up to which it proposes nothing
+    int64_t budget = kFirstBudget;  // most drafts to propose
+    int64_t silence = 0;            // length of the pause after the next failure, in tokens
+    int64_t silent_until = 0;       // length of the sequence up to which nothing is proposed
   };
 
   // A match in the text itself or in the shared texts.
@@ -65,7 +66,7 @@ class NgramDrafter final : public Drafter {
   int32_t num_branches_;
   std::unordered_map<int64_t, Text> texts_;  // keyed by sequence id
   TextIndex shared_;
-  std::vector<Way> ways_;  // matches for the text that is drafted for, the likeliest first
+  std::vector<Way> ways_;  // matches for the current text, the likeliest first
   std::vector<TextIndex::Match> matches_;
   std::vector<TokenId> next_;
 };

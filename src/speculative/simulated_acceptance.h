@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// SimulatedAcceptance: which drafts of a chain a step keeps where a measurement says how many they
-// are, and not the model, whose weights may be random. The first of them always hold; the last one,
-// where their number is no whole one, as often as the rest of it says, by a coin of the text and
-// the place.
+// SimulatedAcceptance: for measurements, decides which drafts of a chain a step accepts from a
+// given mean number instead of from the model, whose weights may be random. The whole part of that
+// number is always accepted. One more is accepted with the probability of its fraction, by a
+// pseudo-random number that depends on the sequence and the position.
 //
-// Threading: none. Cost: a few operations.
+// Threading: immutable. Cost: a few operations.
 #pragma once
 
 #include <cmath>
@@ -14,19 +14,20 @@ namespace heddle::speculative {
 
 class SimulatedAcceptance {
  public:
-  // `mean`: tokens per step and sequence, including the one after the drafts: 1 or more.
+  // `mean`: mean number of tokens per step and sequence, including the token after the drafts; at
+  // least 1.
   explicit SimulatedAcceptance(double mean)
       : sure_(std::floor(mean - 1)), odds_(mean - 1 - sure_) {}
 
-  // Whether the draft `depth` positions after the next token is accepted, 0 the first one, given
-  // that all before it were. `position`: of the next token.
+  // Whether the draft `depth` positions after the next token, counted from 0, is accepted if all
+  // before it were. `position` is that of the next token.
   [[nodiscard]] bool holds(int64_t sequence_id, int64_t position, int64_t depth) const {
     const auto place = static_cast<double>(depth);
     return place < sure_ || (place == sure_ && coin(sequence_id, position) < odds_);
   }
 
  private:
-  // A number in [0, 1) from a hash: the finaliser of MurmurHash3.
+  // Hashes to a number in [0, 1), with the finaliser of MurmurHash3.
   static double coin(int64_t sequence_id, int64_t position) {
     uint64_t bits =
         static_cast<uint64_t>(sequence_id) * 0x9e3779b97f4a7c15u + static_cast<uint64_t>(position);

@@ -35,7 +35,7 @@ void TextIndex::append(TokenId token) {
   link(position);
 }
 
-// Nothing has been overwritten yet: the ring is full for the first time.
+// Doubles the ring, which is full for the first time: nothing has been overwritten yet.
 void TextIndex::grow() {
   const size_t size = 2 * tokens_.size();
   tokens_.resize(size);
@@ -44,7 +44,8 @@ void TextIndex::grow() {
   for (int64_t position = 0; position < size_; ++position) link(position);
 }
 
-// Enters a position in the chain of its last tokens, unless a text begins among them.
+// Adds a position to the chain of positions with the same last tokens, unless a text begins among
+// these.
 void TextIndex::link(int64_t position) {
   previous_[slot(position)] = -1;
   if (position < kMinMatch - 1) return;

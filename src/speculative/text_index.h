@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// TextIndex: finds where the end of a text occurred before. It remembers the last tokens it was
-// given, in a ring, and for each of them the one before it that ends the same kMinMatch tokens; a
-// search follows that chain, as LZ77 does (Ziv and Lempel, "A universal algorithm for sequential
-// data compression", 1977).
+// TextIndex: finds earlier occurrences of the end of a text. It stores the last appended tokens in
+// a ring, and for each position the previous one that ends with the same kMinMatch tokens. A search
+// follows that chain, as LZ77 does (Ziv and Lempel, "A universal algorithm for sequential data
+// compression", 1977).
 //
-// Threading: thread-confined. Cost: append() O(1) on average; a search at most kMaxCandidates
-// comparisons of kMaxMatch tokens. Memory: 20 bytes for each token remembered, in powers of two.
+// Threading: thread-confined. Cost: append() O(1) on average; a search makes at most kMaxCandidates
+// comparisons of kMaxMatch tokens. Memory: 20 bytes per stored token, in powers of two.
 #pragma once
 
 #include <cstddef>
@@ -23,29 +23,30 @@ class TextIndex {
   static constexpr int64_t kMaxMatch = 16;
   static constexpr int kMaxCandidates = 16;
 
-  // Remembers at least the last `num_tokens` tokens. Takes memory as it needs it.
+  // Stores at least the last `num_tokens` tokens. Allocates memory as it is needed.
   explicit TextIndex(int64_t num_tokens);
 
-  // Appends a token, which is >= 0, to the text.
+  // Appends a token, which must be >= 0, to the text.
   void append(TokenId token);
 
-  // The next tokens are of another text: no match spans both, nor does what follows a match.
+  // Ends the text: no match, and no continuation of a match, spans the tokens before and after this
+  // call.
   void end_text();
 
-  // A place where the last tokens of a text occurred.
+  // An earlier occurrence of the last tokens of a text.
   struct Match {
-    int64_t length = 0;  // how many tokens, at most kMaxMatch; 0: less than kMinMatch
+    int64_t length = 0;  // number of equal tokens, at most kMaxMatch; 0: less than kMinMatch
     int64_t next = 0;    // position after the match, for following()
   };
 
-  // Finds places where an end of `tokens` occurred before and continues with a different token
-  // each: replaces `out` by up to `most` matches, the longest first, the most recent first among
-  // equals. The end of what was appended, and that of a text, have no continuation.
+  // Finds earlier occurrences of the end of `tokens`, each continued by a different token. Replaces
+  // `out` by up to `most` matches, the longest first, the most recent first among equals. An
+  // occurrence at the end of the index or of a text has no continuation and is not reported.
   void find(std::span<const TokenId> tokens, size_t most, std::vector<Match>& out) const;
 
-  // Appends to `out` up to `most` tokens that follow a match. `goes_on`: the end of the index is
-  // the end of the text that was searched for, so that the copy continues with its own beginning; a
-  // text that repeats itself is copied round and round.
+  // Appends to `out` up to `most` tokens that follow a match. `goes_on`: the index ends with the
+  // text that was searched for, so the copy continues with the tokens just copied; a text that
+  // repeats itself is copied over and over.
   void following(const Match& match, int64_t most, bool goes_on, std::vector<TokenId>& out) const;
 
  private:
@@ -61,22 +62,23 @@ class TextIndex {
     return position >= 0 && position >= size_ - static_cast<int64_t>(tokens_.size());
   }
 
-  // The latest position whose last tokens may be those of `tokens`, or one that is not remembered.
+  // The latest position that may end with the last tokens of `tokens`, or one that is no longer
+  // stored.
   [[nodiscard]] int64_t first_candidate(std::span<const TokenId> tokens) const;
 
-  // How many tokens up to `position` are those at the end of `tokens`, at most kMaxMatch.
+  // How many tokens up to `position` equal those at the end of `tokens`, at most kMaxMatch.
   [[nodiscard]] int64_t length_at(int64_t position, std::span<const TokenId> tokens) const;
 
   [[nodiscard]] size_t bucket(TokenId first, TokenId second, TokenId third) const;
   void grow();
   void link(int64_t position);
 
-  size_t capacity_;              // size of each of the arrays below
-  std::vector<TokenId> tokens_;  // indexed by slot
-  // Indexed by slot: the previous position after the same tokens, or -1.
+  size_t capacity_;              // size that tokens_ and previous_ may grow to
+  std::vector<TokenId> tokens_;  // indexed by slot()
+  // Indexed by slot(): the previous position that ends with the same tokens, or -1.
   std::vector<int64_t> previous_;
-  std::vector<int64_t> latest_;  // indexed by bucket
-  int64_t size_ = 0;             // tokens appended so far
+  std::vector<int64_t> latest_;  // indexed by bucket()
+  int64_t size_ = 0;             // number of tokens appended so far
 };
 
 }  // namespace heddle::speculative

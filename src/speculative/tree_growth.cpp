@@ -11,7 +11,7 @@ namespace heddle::speculative {
 
 namespace {
 
-// Larger values first, equal ones by index, NaN last.
+// Order of indices by their values: larger values first, equal ones by index, NaN last.
 template <typename Values>
 auto better_in(const Values& values) {
   return [&values](int32_t a, int32_t b) {
@@ -83,7 +83,7 @@ void TreeGrowth::select(int64_t count, Drafts& drafts) {
 void most_probable(std::span<const float> logits, int64_t count, std::vector<Candidate>& top) {
   top.clear();
   const auto better = better_in(logits);
-  // A short sorted list: `count` is small, and nearly all logits are below its last.
+  // Keeps a short sorted list: `count` is small, and nearly all logits are below the last entry.
   for (size_t i = 0; i < logits.size(); ++i) {
     const auto index = static_cast<int32_t>(i);
     if (std::ssize(top) == count && !better(index, top.back().token)) continue;

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// TreeGrowth: a tree of drafts grown level by level from what a network finds likely. Each level
-// goes on from the `topk` best branches of the one before; a branch is as good as the product of
-// the probabilities on its way. Of all candidates seen, the best become the tree.
+// TreeGrowth: grows a tree of drafts level by level from the tokens that a network finds likely.
+// Each level continues from the `topk` best branches of the level before; the score of a branch is
+// the product of the probabilities on its path. The best of all candidates become the tree.
 //
 //   begin(topk candidates) -> [branches() -> add_level(topk for each branch)]* -> select()
 //
-// Equal scores go to the candidate that was seen first: a parent never scores lower than its
-// children and comes before them, so that what is selected hangs together. Candidates without a
-// score (a network whose logits are not numbers) are never selected, nor what follows a candidate
-// that is not.
+// Of equal scores the candidate seen first wins. A parent never scores lower than its children and
+// comes before them, so selected candidates are connected. Candidates without a score (logits that
+// are not numbers) are never selected, nor are candidates that follow one not selected.
 //
 // Li et al., "EAGLE-2", arXiv:2406.16858.
 //
-// Threading: confined. Cost: a level sorts topk^2 candidates, select() all of them.
+// Threading: thread-confined. Cost: a level sorts topk^2 candidates, select() all of them.
 #pragma once
 
 #include <cstdint>
@@ -23,56 +22,56 @@
 
 namespace heddle::speculative {
 
-// A token that may follow, and how likely a network finds it.
+// A token that may follow, with the probability that a network gives it.
 struct Candidate {
   TokenId token = 0;
   float probability = 0;
 };
 
-// How large trees are.
+// The size of trees.
 struct TreeShape {
-  int32_t topk = 1;        // branches of a level; 1: chains
-  int32_t num_steps = 0;   // levels
-  int32_t num_drafts = 0;  // nodes without the root
+  int32_t topk = 1;        // branches per level; 1: chains
+  int32_t num_steps = 0;   // number of levels
+  int32_t num_drafts = 0;  // nodes of the tree without the root
 
-  // Candidates that all levels have together.
+  // Number of candidates of all levels together.
   [[nodiscard]] int64_t num_candidates() const {
     return topk + int64_t{num_steps - 1} * topk * topk;
   }
 
-  // Branches that the network extends, in all levels.
+  // Number of branches that the network extends, in all levels together.
   [[nodiscard]] int64_t num_branches() const { return int64_t{num_steps - 1} * topk; }
 };
 
 class TreeGrowth {
  public:
-  // A branch of the last level: its token follows that of branch `from` of the level before.
+  // A branch of the last level: its token follows branch `from` of the level before.
   struct Branch {
     TokenId token = 0;
     int32_t from = 0;
   };
 
-  // Forgets everything and takes the first level; its size is topk.
+  // Starts a new tree with the candidates of its first level; topk is their number.
   void begin(std::span<const Candidate> top);
 
   // The branches that the next level continues: at most topk.
   [[nodiscard]] std::span<const Branch> branches() const { return branches_; }
 
-  // The next level: topk candidates after each branch, in the order of branches().
+  // Adds a level: topk candidates for each branch, in the order of branches().
   void add_level(std::span<const Candidate> top);
 
-  // Replaces `drafts` by the best `count` candidates of all levels, or all there are.
+  // Replaces `drafts` by the best `count` candidates of all levels, or by all if there are fewer.
   void select(int64_t count, Drafts& drafts);
 
-  // Indexed by candidate, in the order in which levels were added.
+  // Score and token of each candidate, in the order in which they were added.
   [[nodiscard]] std::span<const float> scores() const { return scores_; }
 
   [[nodiscard]] std::span<const TokenId> tokens() const { return tokens_; }
 
-  // Element s / topk is the parent of the candidates of index s; -1: the text itself.
+  // Entry i / topk is the parent of candidate i; -1: it follows the text itself.
   [[nodiscard]] std::span<const int32_t> parent_list() const { return parent_list_; }
 
-  // The candidates that the last select() chose, ascending.
+  // Indices of the candidates that the last select() chose, ascending.
   [[nodiscard]] std::span<const int32_t> selected() const { return selected_; }
 
  private:
@@ -81,13 +80,13 @@ class TreeGrowth {
   std::vector<TokenId> tokens_;
   std::vector<int32_t> parent_list_;
   std::vector<Branch> branches_;
-  std::vector<int32_t> branch_candidates_;  // candidate of each entry of branches_
+  std::vector<int32_t> branch_candidates_;  // by branch: its index among the candidates
   std::vector<int32_t> order_;
   std::vector<int32_t> selected_;
 };
 
-// The `count` largest probabilities of a softmax over `logits`, largest first, equal ones by index;
-// `token` is the index. Fewer where logits are not numbers: then there are none.
+// The `count` largest probabilities of a softmax over `logits`, the largest first, equal ones by
+// index; `token` is the index. Empty if logits are not numbers.
 void most_probable(std::span<const float> logits, int64_t count, std::vector<Candidate>& top);
 
 }  // namespace heddle::speculative
