@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks of our own invariants: a failure is a bug in Heddle, prints both sides and aborts.
-// Errors that come from outside are a Status instead (heddle/status.h).
+// Checks of Heddle's own invariants. A failed check is a bug in Heddle: it prints the values of
+// both sides and aborts. Errors caused from outside are a Status instead (heddle/status.h).
 //
-// HEDDLE_DCHECK* vanish in release builds (NDEBUG): for hot loops. Formatting happens out of line,
-// so this header is cheap and safe in CUDA sources.
+// HEDDLE_DCHECK* are for hot loops: release builds (NDEBUG) contain none. Messages are formatted
+// out of line, so this header is cheap to include and safe in CUDA sources.
 #pragma once
 
 #include <sstream>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ChoiceNames: the names of an enum that is an option, for its to_string() and its parser.
+// ChoiceNames: the names of the values of an enum that is an option, for its to_string() and its
+// parser.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +14,7 @@
 
 namespace heddle {
 
-// An enumerator's first name is the one that it is shown by.
+// Pairs of a name and a value. If a value has several names, the first one is shown.
 template <typename Choice, size_t kCount>
 using ChoiceNames = std::array<std::pair<std::string_view, Choice>, kCount>;
 
@@ -22,7 +23,7 @@ std::string_view name_of(const ChoiceNames<Choice, kCount>& names, Choice choice
   return std::ranges::find(names, choice, &std::pair<std::string_view, Choice>::second)->first;
 }
 
-// Error: kInvalidArgument, with the field and `shown_names`: "a, b or c".
+// The value with this name. Error: kInvalidArgument, with `field` and `shown_names`: "a, b or c".
 template <typename Choice, size_t kCount>
 Result<Choice> choice_of(const ChoiceNames<Choice, kCount>& names, std::string_view name,
                          std::string_view field, std::string_view shown_names) {

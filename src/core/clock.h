@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Time comes from a Clock, so that the whole engine runs under a simulated one in tests.
-// Times are seconds since an arbitrary start, monotonic.
+// All time comes from a Clock, so that tests can run the whole engine with a simulated one. Times
+// are monotonic seconds since an arbitrary start.
 #pragma once
 
 #include <chrono>
@@ -22,7 +22,7 @@ class SteadyClock final : public Clock {
   }
 };
 
-// Stands still until a test moves it. Thread-confined: for tests.
+// A clock that changes only when a test advances it. Thread-confined.
 class ManualClock final : public Clock {
  public:
   [[nodiscard]] double now_seconds() const override { return now_seconds_; }

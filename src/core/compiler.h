@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The macros for facts and marks that g++, clang and nvcc spell differently.
+// Macros for features that g++, clang and nvcc spell differently.
 #pragma once
 
-// HEDDLE_HOST_DEVICE marks an inline function that kernels call as well.
+// HEDDLE_HOST_DEVICE marks an inline function that kernels also call.
 #ifdef __CUDACC__
 #define HEDDLE_HOST_DEVICE __host__ __device__
 #else
 #define HEDDLE_HOST_DEVICE
 #endif
 
-// HEDDLE_SANITIZED is 1 in a build for the address, thread or memory sanitizer, else 0.
+// HEDDLE_SANITIZED is 1 in a build with the address, thread or memory sanitizer, else 0.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define HEDDLE_SANITIZED 1
 #elif defined(__has_feature)
@@ -23,9 +23,9 @@
 #define HEDDLE_SANITIZED 0
 #endif
 
-// HEDDLE_VECTOR_CLONES before a plain loop lets the compiler build it for several instruction sets,
-// one of which is picked when the program starts. For loops that are not worth intrinsics.
-// Off under sanitizers, whose runtime is not up yet when the pick is made.
+// HEDDLE_VECTOR_CLONES before a function lets the compiler build it for several instruction sets,
+// one of which is chosen when the program starts. For plain loops that are not worth intrinsics.
+// Off under sanitizers, whose runtime is not initialised when the choice is made.
 #if !defined(__x86_64__) || HEDDLE_SANITIZED
 #define HEDDLE_VECTOR_CLONES
 #elif defined(__clang__)

@@ -38,7 +38,7 @@ Decimal::Decimal(std::string_view spelling) {
     digits_ += mantissa.substr(point + 1);
     exponent_ -= static_cast<int64_t>(mantissa.size() - point - 1);
   }
-  const size_t end = digits_.find_last_not_of('0') + 1;  // 0 where all are zeros
+  const size_t end = digits_.find_last_not_of('0') + 1;  // 0 if all digits are zeros
   exponent_ += static_cast<int64_t>(digits_.size() - end);
   digits_.resize(end);
   digits_.erase(0, std::min(digits_.find_first_not_of('0'), digits_.size()));
@@ -57,7 +57,7 @@ bool Decimal::is_multiple_of(int divisor) const {
   if (!is_whole()) return false;
   int remainder = 0;
   for (const char digit : digits_) remainder = (remainder * 10 + (digit - '0')) % divisor;
-  int power = 10 % divisor;  // 10 to the current power of two
+  int power = 10 % divisor;  // 10 to the power of 1, 2, 4, 8, ... modulo `divisor`
   for (int64_t left = exponent_; left > 0; left /= 2) {
     if (left % 2 != 0) remainder = remainder * power % divisor;
     power = power * power % divisor;
@@ -77,7 +77,7 @@ std::strong_ordering Decimal::compare_magnitude(const Decimal& other) const {
   const int64_t size = exponent_ + static_cast<int64_t>(digits_.size());
   const int64_t other_size = other.exponent_ + static_cast<int64_t>(other.digits_.size());
   if (size != other_size) return size <=> other_size;
-  return digits_ <=> other.digits_;  // both are fractions with the same first position
+  return digits_ <=> other.digits_;  // digits of equal magnitude compare like strings
 }
 
 }  // namespace heddle

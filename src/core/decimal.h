@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Decimal: the exact value of a JSON number of any size. 1.5e400 is a whole number, and 1e400 and
-// 10e399 are equal, though no type of the JSON library holds them.
+// 10e399 are equal, although no number type of the JSON library can hold them.
 //
 // Threading: thread-compatible; immutable.
 #pragma once
@@ -17,17 +17,19 @@ namespace heddle {
 
 class Decimal {
  public:
-  // `spelling` is a JSON number. An exponent beyond 61 bits counts as the largest of 61 bits.
+  // `spelling` must be a JSON number. An exponent beyond 61 bits is replaced by the largest of 61
+  // bits.
   explicit Decimal(std::string_view spelling);
 
-  // The number that dump_exact_json() writes (core/exact_json.h); nothing for other values.
+  // The number that dump_exact_json() (core/exact_json.h) writes for `value`; nothing if that is
+  // not a number.
   static std::optional<Decimal> of(const nlohmann::ordered_json& value);
 
   [[nodiscard]] bool is_negative() const { return is_negative_; }
 
   [[nodiscard]] bool is_whole() const { return exponent_ >= 0; }
 
-  // `divisor` is from 1 to 1000. Cost: O(digits).
+  // `divisor` must be from 1 to 1000. Cost: O(digits).
   [[nodiscard]] bool is_multiple_of(int divisor) const;
 
   [[nodiscard]] bool operator==(const Decimal& other) const = default;

@@ -73,7 +73,7 @@ float to_float(F16 value) {
   if (exponent != 0) {
     return std::bit_cast<float>(sign | ((exponent + 112u) << 23) | (mantissa << 13));
   }
-  // Zero and subnormals: mantissa * 2^-24, exact in float.
+  // Zero and subnormals: the value is mantissa * 2^-24, which is exact in float.
   const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
   return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(magnitude));
 }
@@ -86,7 +86,8 @@ F16 to_f16(float value) {
   if (magnitude >= 0x477ff000u)
     return {static_cast<uint16_t>(sign | 0x7c00u)};  // rounds to infinity
   if (magnitude < 0x38800000u) {
-    // Subnormal result: adding 0.5 lines the mantissa up so that the FPU rounds to nearest even.
+    // The result is subnormal: adding 0.5 aligns the mantissa so that the FPU rounds to nearest
+    // even.
     const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
     return {static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3f000000u))};
   }

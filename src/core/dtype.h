@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The number formats tensors are stored in, and scalar conversions between the 16-bit ones and
-// float.
+// The number formats of tensors, and scalar conversions between the 16-bit formats and float.
 //
-// Vectorised conversions live with the kernels that need them; the functions here are the
-// definition (round to nearest, ties to even) that the kernels are tested against.
+// Vectorised conversions are in the kernels that use them. The functions here are the definition
+// (round to nearest, ties to even) against which these kernels are tested.
 #pragma once
 
 #include <bit>
@@ -18,22 +17,23 @@ enum class DType : uint8_t {
   kF32,
   kBf16,
   kF16,
-  kF8E4M3,  // OCP e4m3fn: no infinities, NaN is 0x7f and 0xff
+  kF8E4M3,  // OCP e4m3fn: no infinities; NaN is 0x7f and 0xff
   kI64,
   kI32,
   kI8,
   kU8,
   kI4,      // two per byte, low nibble first
-  kPacked,  // a quantised weight: the view's `packed` says how it lies in memory
+  kPacked,  // a quantised weight; the view's `packed` describes its layout
 };
 
 [[nodiscard]] std::string_view to_string(DType dtype);  // "float32", "bfloat16", ...
 
-// Bits of one element: 4 for kI4. Aborts for kPacked, whose rows differ (quant/packed_rows.h).
+// Bits of one element: 4 for kI4. Aborts for kPacked, whose rows have different sizes
+// (quant/packed_rows.h).
 [[nodiscard]] int64_t bits_of(DType dtype);
 
-// Bytes of `count` elements, rounded up to whole bytes. `count` must be what a validated shape
-// holds.
+// Bytes of `count` elements, rounded up to whole bytes. `count` must come from a validated shape,
+// so that the product cannot overflow.
 [[nodiscard]] int64_t bytes_of(DType dtype, int64_t count);
 
 [[nodiscard]] constexpr bool is_floating(DType dtype) {
@@ -41,11 +41,11 @@ enum class DType : uint8_t {
          dtype == DType::kF8E4M3;
 }
 
-// "float32", "fp32", "bfloat16", "bf16", "float16", "half", "fp16". Error: kInvalidArgument,
-// listing them.
+// Parses "float32", "fp32", "bfloat16", "bf16", "float16", "half" and "fp16". Error:
+// kInvalidArgument, with a list of these names.
 Result<DType> parse_dtype(std::string_view name);
 
-// bfloat16: the upper half of a float.
+// bfloat16: the upper 16 bits of a float.
 struct Bf16 {
   uint16_t bits = 0;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far two words are apart, to name the one that was perhaps meant.
+// The edit distance of two words, to suggest the word that the user may have meant.
 //
 // Threading: a free function without state.
 #pragma once
@@ -9,7 +9,7 @@
 
 namespace heddle {
 
-// Edits that turn one word into the other: insert, delete, replace, swap two neighbours.
+// Number of edits that turn one word into the other: insert, delete, replace, swap two neighbours.
 // Cost: O(product of the sizes).
 [[nodiscard]] size_t edit_distance(std::string_view a, std::string_view b);
 

@@ -19,15 +19,15 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr uint64_t kWideNumber = 0x6E756D;  // subtype of the binary values
+constexpr uint64_t kWideNumber = 0x6E756D;  // subtype that marks a binary value as a wide number
 
-// Makes a value of what the library's parser reads, by the interface of ordered_json::sax_parse().
-// False from a function ends the parse. The library's own way looks every key up among those before
-// it, which for objects that keep their order is a search from the front. Here keys are only
-// appended, and an object is looked through for repeated ones once, when it ends.
+// Builds a value from the events of the library's parser, with the interface of
+// ordered_json::sax_parse(). A function that returns false ends the parse. The library's own
+// builder searches each object from the front for every key. This one only appends keys, and
+// removes repeated ones once, when the object ends.
 class JsonBuilder {
  public:
-  // `quoted`: which of the text's strings, counted from 0, are wide numbers.
+  // `quoted`: indices of the text's strings, counted from 0, that are wide numbers.
   JsonBuilder(std::span<const std::string_view> fields, std::span<const size_t> quoted)
       : fields_(fields), quoted_(quoted) {}
 
@@ -51,7 +51,7 @@ class JsonBuilder {
     return false;
   }
 
-  bool binary(Json::binary_t& /*value*/) { return false; }  // not of JSON text
+  bool binary(Json::binary_t& /*value*/) { return false; }  // JSON text has no binary values
 
   bool start_object(size_t /*size*/) { return open(Json::object()); }
 
@@ -64,13 +64,13 @@ class JsonBuilder {
 
   bool parse_error(size_t /*position*/, const std::string& /*token*/, const Json::exception& error);
 
-  // After sax_parse() returned true.
+  // The document. Valid after sax_parse() returned true.
   Json take() { return std::move(root_); }
 
-  // The library's message. Valid after sax_parse() returned false.
+  // The library's error message. Valid after sax_parse() returned false.
   [[nodiscard]] const std::string& error() const { return error_; }
 
-  // Whether a number beyond a double was the error.
+  // Whether the error was a number beyond a double.
   [[nodiscard]] bool has_overflow() const { return has_overflow_; }
 
  private:
@@ -78,7 +78,7 @@ class JsonBuilder {
     return fields_.empty() || std::ranges::find(fields_, field_) != fields_.end();
   }
 
-  // Counts a string.
+  // Counts a string. Returns whether it is a quoted wide number.
   bool next_is_quoted() {
     const bool is_quoted = !quoted_.empty() && quoted_.front() == num_strings_;
     if (is_quoted) quoted_ = quoted_.subspan(1);
@@ -86,7 +86,7 @@ class JsonBuilder {
     return is_quoted;
   }
 
-  Json* add(Json value);  // the value at its place in the document
+  Json* add(Json value);  // adds the value at its position in the document
   bool open(Json container);
   bool close();
   void drop_repeated_keys(Json::object_t& object);
@@ -97,7 +97,7 @@ class JsonBuilder {
   std::string field_;  // name of the member whose value is read next
   bool has_overflow_ = false;
   Json root_;
-  // Containers that are open, outermost first; only the innermost one grows.
+  // The open containers, the outermost first; only the innermost one grows.
   std::vector<Json*> open_;
   Json* for_key_ = nullptr;    // the value of the key just read
   std::vector<size_t> order_;  // scratch
@@ -156,16 +156,16 @@ bool JsonBuilder::close() {
 }
 
 void JsonBuilder::drop_repeated_keys(Json::object_t& object) {
-  // Indexed by position, where object[] looks up a key.
+  // A span, because object[] would look up a key.
   const auto entries = std::span(object.begin(), object.end());
   order_.resize(object.size());
   std::iota(order_.begin(), order_.end(), size_t{0});
-  // Sorts by key, equal keys in the order of the document.
+  // Sorts by key; equal keys stay in the order of the document.
   std::sort(order_.begin(), order_.end(), [&entries](size_t a, size_t b) {
     const int order = entries[a].first.compare(entries[b].first);
     return order != 0 ? order < 0 : a < b;
   });
-  std::vector<bool> repeated;  // made when it is needed: it hardly ever is
+  std::vector<bool> repeated;  // allocated only if a key is repeated, which is rare
   for (size_t first = 0, i = 1; i < order_.size(); ++i) {
     if (entries[order_[i]].first != entries[order_[first]].first) {
       first = i;
@@ -184,7 +184,7 @@ void JsonBuilder::drop_repeated_keys(Json::object_t& object) {
   object = std::move(kept);
 }
 
-// The bytes of the JSON number at the front.
+// Number of bytes of the JSON number at the front of `text`.
 size_t number_size(std::string_view text) {
   size_t size = text.starts_with('-') ? 1 : 0;
   const auto skip_digits = [&] {
@@ -209,8 +209,9 @@ size_t number_size(std::string_view text) {
   return size;
 }
 
-// The decimal digits before the point of a JSON number that is not 0, written without an exponent;
-// 0 or less: the zeros behind the point, negated. Exponents beyond 64 bits count as the largest.
+// Number of decimal digits before the point of a nonzero JSON number written without exponent.
+// Without such digits: the number of zeros after the point, negated. Exponents beyond 64 bits count
+// as the largest.
 int64_t num_integer_digits(std::string_view number) {
   if (number.starts_with('-')) number.remove_prefix(1);
   const size_t mantissa_size = std::min(number.find_first_of("eE"), number.size());
@@ -228,14 +229,15 @@ int64_t num_integer_digits(std::string_view number) {
   return exponent.starts_with('-') ? INT64_MIN : INT64_MAX;
 }
 
-// Whether a JSON number is beyond a double.
+// Whether a JSON number is too large for a double.
 bool overflows(std::string_view number) {
   double value = 0;
   const auto read = std::from_chars(number.data(), number.data() + number.size(), value);
   return read.ec == std::errc::result_out_of_range && num_integer_digits(number) > 0;
 }
 
-// The text with its numbers beyond a double in quotes; `quoted` counts the strings that these are.
+// The text with its numbers beyond a double in quotes. Appends to `quoted` the indices of these
+// strings.
 std::string with_quoted_numbers(std::string_view text, std::vector<size_t>& quoted) {
   std::string result;
   size_t num_strings = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recognises files that are not of the expected format: archives, weights in another format, a web
-// page saved under a file's name. A reader that fails asks here, so that its error names the kind.
+// Recognises files that do not have the expected format: archives, weights in another format, a web
+// page saved under the name of a file. Readers that fail use this to name the kind of file in their
+// error.
 #pragma once
 
 #include <string>
@@ -8,11 +9,11 @@
 
 namespace heddle {
 
-// Bytes from the beginning of a file that describe_file_kind() needs.
+// Number of bytes from the beginning of a file that describe_file_kind() needs.
 inline constexpr size_t kFileKindBytes = 1024;
 
-// Says in words what kind of file begins with `start`, with the remedy: GGUF, zip, pickle, gzip and
-// other archives, HDF5, zeros, a Git LFS pointer, an HTML page. Empty for any other.
+// Describes the kind of file that begins with `start`, and the remedy: GGUF, zip, pickle, gzip and
+// other archives, HDF5, zeros, a Git LFS pointer, an HTML page. Empty for other files.
 [[nodiscard]] std::string describe_file_kind(std::string_view start);
 
 // Like describe_file_kind(), but recognises Git LFS pointers only.

@@ -27,14 +27,14 @@ bool is_link(const fs::path& path) {
   return ::lstat(path.c_str(), &info) == 0 && S_ISLNK(info.st_mode);
 }
 
-// The target of a symbolic link, relative to the link's own folder.
+// The target of a symbolic link, resolved relative to the folder of the link.
 fs::path target_of(const fs::path& link) {
   std::error_code error;
   return (link.parent_path() / fs::read_symlink(link, error)).lexically_normal();
 }
 
-// The command that downloads one file of a model again. Hugging Face's cache says which model it
-// is: models--OWNER--NAME/snapshots/REVISION/FILE.
+// The command that downloads one file of a model again. The path in Hugging Face's cache contains
+// the name of the model: models--OWNER--NAME/snapshots/REVISION/FILE.
 std::string download_command(const fs::path& path) {
   constexpr std::string_view kPrefix = "models--";
   for (auto part = path.begin(); part != path.end(); ++part) {
@@ -52,7 +52,7 @@ std::string download_command(const fs::path& path) {
                      path.parent_path().string());
 }
 
-// Whether the link was not logged before.
+// Whether the link has not been logged before.
 bool is_news(const fs::path& path) {
   struct Logged {
     Mutex mutex;
@@ -102,7 +102,7 @@ Result<bool> file_exists(const fs::path& path) {
     if (is_absence(error) && !is_link(path)) return false;
     return cannot_open(path, error);
   }
-  // A folder that may be entered is of use even if it cannot be listed.
+  // A folder that may be entered can be used even if it cannot be listed.
   const int wanted = S_ISDIR(info.st_mode) ? F_OK : R_OK;
   if (::faccessat(AT_FDCWD, path.c_str(), wanted, AT_EACCESS) != 0) return cannot_open(path, errno);
   return true;

@@ -17,7 +17,7 @@ FolderLock::FolderLock(const std::filesystem::path& folder, double max_wait_seco
       std::chrono::steady_clock::now() + std::chrono::duration<double>(max_wait_seconds);
   while (file_ >= 0 && ::flock(file_, LOCK_EX | LOCK_NB) != 0) {
     if (errno == EINTR) continue;
-    if (errno != EWOULDBLOCK) return;  // a file system without locks, ...
+    if (errno != EWOULDBLOCK) return;  // for example, the file system has no locks
     is_busy_ = std::chrono::steady_clock::now() >= end;
     if (is_busy_) return;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

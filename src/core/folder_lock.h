@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// FolderLock: of all processes that ask for the lock of a folder one has it at a time. Nothing is
-// left in the folder, and a process that dies gives the lock back.
+// FolderLock: a lock on a folder that at most one process holds at a time. It creates no file in
+// the folder, and the lock of a process that dies is released.
 //
 // Threading: thread-confined.
-// Cost:      a constructor that waits, `max_wait_seconds` at most.
+// Cost:      the constructor waits for the lock, `max_wait_seconds` at most.
 #pragma once
 
 #include <filesystem>
@@ -12,19 +12,20 @@ namespace heddle {
 
 class FolderLock {
  public:
-  // Is not locked after a timeout (is_busy()) or if the folder cannot be opened or locked. Callers
-  // then work without the lock, or report that the folder is busy.
+  // Tries to lock the folder. The lock is not held if the time is up (is_busy()), or if the folder
+  // cannot be opened or locked. The caller then works without it, or reports that the folder is
+  // busy.
   FolderLock(const std::filesystem::path& folder, double max_wait_seconds);
   ~FolderLock();
 
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
 
-  // Whether another one had the lock until the time was up.
+  // Whether another FolderLock held the lock until the time was up.
   [[nodiscard]] bool is_busy() const { return is_busy_; }
 
  private:
-  int file_;  // negative: none
+  int file_;  // file descriptor of the folder; negative: the lock is not held
   bool is_busy_ = false;
 };
 

@@ -16,7 +16,7 @@
 namespace heddle {
 namespace {
 
-// The element's text in the file, shortened.
+// The text of the element as in the file, shortened, for messages.
 std::string shown(simdjson::dom::element element) {
   constexpr size_t kMaxBytes = 60;
   simdjson::dom::object object;
@@ -87,7 +87,8 @@ Result<bool> JsonValue::as_bool() const {
 }
 
 Result<int64_t> JsonValue::as_integer() const {
-  constexpr double kExactLimit = 9007199254740992.0;  // 2^53: up to here every integer is a double
+  constexpr double kExactLimit = 9007199254740992.0;  // 2^53: up to here doubles represent every
+                                                      // integer
   int64_t value = 0;
   if (element_.get(value) == simdjson::SUCCESS) return value;
   double real = 0;

@@ -34,7 +34,7 @@ class StrictJsonWriter {
   explicit StrictJsonWriter(std::string_view text) : text_(text) { out_.reserve(text.size() + 64); }
 
   Status write() {
-    std::string open;  // open brackets
+    std::string open;  // the opening brackets that are not closed yet
     bool expects_value = true;
     while (true) {
       skip_space();
@@ -65,7 +65,8 @@ class StrictJsonWriter {
     }
   }
 
-  // A whole value, or the opening bracket of one with its first key.
+  // Reads a whole value, or the opening bracket of an object or array and, in an object, its first
+  // key.
   Status begin_value(std::string& open, bool& expects_value) {
     const char c = peek();
     expects_value = false;
@@ -76,12 +77,12 @@ class StrictJsonWriter {
     open.push_back(c);
     ++position_;
     skip_space();
-    if (peek() == closing_of(c)) return ok_status();  // follow_value() reads it
+    if (peek() == closing_of(c)) return ok_status();  // follow_value() reads the closing bracket
     expects_value = true;
     return c == '{' ? key() : ok_status();
   }
 
-  // A comma with the next key, or the closing bracket.
+  // Reads a comma and, in an object, the next key; or the closing bracket.
   Status follow_value(std::string& open, bool& expects_value) {
     const char closing = closing_of(open.back());
     if (peek() == closing) {
@@ -164,7 +165,8 @@ class StrictJsonWriter {
     } else if (integral) {
       replace(written.size(), written + ".0");
     } else if (value == 0) {
-      replace(written.size(), written[0] == '-' ? "-0.0" : "0.0");  // however small
+      // Zero, or a number too small for a double.
+      replace(written.size(), written[0] == '-' ? "-0.0" : "0.0");
     } else {
       position_ = end;
     }
@@ -220,7 +222,7 @@ class StrictJsonWriter {
       position_ += 2;
       return ok_status();
     }
-    constexpr size_t kLength = 6;  // \uXXXX
+    constexpr size_t kLength = 6;  // length of \uXXXX
     const int first = code_unit(position_);
     if (first < 0) return failure("\\u without four hexadecimal digits");
     if (first < 0xD800 || first > 0xDFFF) {
@@ -245,7 +247,7 @@ class StrictJsonWriter {
     return error == std::errc() && end == digits + 4 && digits[0] != '-' ? unit : -1;
   }
 
-  // Writes `text` in the place of the next `length` bytes.
+  // Writes `text` instead of the next `length` bytes.
   void replace(size_t length, std::string_view text) {
     out_.append(text_.substr(copied_, position_ - copied_)).append(text);
     position_ += length;
@@ -288,7 +290,7 @@ class StrictJsonWriter {
   std::string out_;
 };
 
-// Names the kind of a text that is no JSON at all; empty when it may be JSON.
+// The kind of a text that is not JSON at all; empty if it may be JSON.
 std::string describe_other_kind(std::string_view text) {
   if (const std::string kind = describe_file_kind(text); !kind.empty()) {
     return "not valid JSON: " + kind;

@@ -19,7 +19,7 @@ constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::debug, spdlog::l
 
 constexpr const char* kTextPattern = "%Y-%m-%d %H:%M:%S.%e %^%l%$ %v";
 
-// A sentence as JSON: a string.
+// Formats a message as a JSON string.
 class QuotedSentence : public spdlog::custom_flag_formatter {
  public:
   void format(const spdlog::details::log_msg& message, const std::tm& /*time*/,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Logging: one sentence a line, values at the end, as text or as JSON. Lines go to standard error,
-// so that what a command prints can be piped. spdlog stays behind this header because including it
-// costs six seconds a file.
+// Logging: one sentence per line, with values at the end, as text or as JSON. Lines go to standard
+// error, so that a command's output can be piped. spdlog is included only by log.cpp, because
+// including it costs six seconds of compile time per file.
 //
 // Threading: thread-safe.
 #pragma once
@@ -21,7 +21,7 @@ enum class LogFormat {
 
 void set_log_format(LogFormat format);  // default: kText
 
-// Whether sentences of this level are shown: asked before a costly one is put together.
+// Whether messages of this level are shown. Check it before composing an expensive message.
 [[nodiscard]] bool logs(LogLevel level);
 
 void log_debug(std::string_view sentence);

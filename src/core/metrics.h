@@ -6,8 +6,8 @@
 //   steps.add();
 //   metrics.to_text();
 //
-// A metric may have two names, ours and the one dashboards made for SGLang look for; the registry
-// exports one of them. The library's headers stay in metrics.cpp.
+// A metric may have two names, Heddle's and the one that dashboards for SGLang use; the registry
+// exports one of them. Only metrics.cpp includes the headers of the metrics library.
 //
 // Threading: everything is thread-safe. add() and set() are atomic operations, observe() takes a
 //            lock of its own for a few nanoseconds; none of them allocates.
@@ -26,15 +26,16 @@ namespace heddle {
 
 struct MetricName {
   std::string_view heddle;
-  std::string_view sglang = {};  // empty: Heddle's name
+  std::string_view sglang = {};  // empty: the same as Heddle's name
 };
 
 using MetricLabels = std::vector<std::pair<std::string, std::string>>;
 
-// Handles: small, copyable, valid as long as the registry. A default one must not be used.
+// Handles: small, copyable, valid as long as the registry. A default-constructed one must not be
+// used.
 class MetricCounter {
  public:
-  void add(double amount = 1) const;  // not negative (checked)
+  void add(double amount = 1) const;  // `amount` must not be negative (checked)
 
  private:
   friend class MetricRegistry;
@@ -61,18 +62,18 @@ class MetricHistogram {
 
 class MetricRegistry {
  public:
-  // `common` labels are on every metric.
+  // `common` labels are added to every metric.
   MetricRegistry(MetricNames names, MetricLabels common);
   ~MetricRegistry();
   MetricRegistry(const MetricRegistry&) = delete;
   MetricRegistry& operator=(const MetricRegistry&) = delete;
 
-  // The metric of a name and its labels; asked for again, the same one. A name has one kind and one
-  // help text. Cost: allocates and takes a lock, so keep the handle.
+  // The metric with this name and these labels; later calls return the same one. A name has one
+  // kind and one help text. Cost: allocates and takes a lock, so callers keep the handle.
   MetricCounter counter(MetricName name, std::string_view help, const MetricLabels& labels = {});
   MetricGauge gauge(MetricName name, std::string_view help, const MetricLabels& labels = {});
 
-  // `bounds` ascend: the upper ends of the buckets but the last, which takes the rest.
+  // `bounds` are the upper ends of the buckets, ascending; a last bucket counts all larger values.
   MetricHistogram histogram(MetricName name, std::string_view help, std::span<const double> bounds,
                             const MetricLabels& labels = {});
 
@@ -84,7 +85,7 @@ class MetricRegistry {
   std::unique_ptr<Impl> impl_;
 };
 
-// The content type that a server sends with it.
+// The content type that a server sends with to_text().
 inline constexpr std::string_view kMetricsContentType = "text/plain; version=0.0.4; charset=utf-8";
 
 }  // namespace heddle

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mutex, MutexLock and CondVar: std::mutex and std::condition_variable with the annotations that
-// let clang prove who holds which lock (-Wthread-safety, an error in our clang builds). clang does
-// not understand the types of libstdc++, so everything outside core/ uses these; a test in
-// tests/architecture looks for bare ones.
+// Mutex, MutexLock and CondVar: std::mutex and std::condition_variable with annotations with which
+// clang proves who holds which lock (-Wthread-safety, an error in our clang builds). clang cannot
+// analyse the types of libstdc++, so all code outside core/ uses these; a test in
+// tests/architecture rejects bare ones.
 //
 //   class Inbox {
 //    public:
@@ -26,8 +26,8 @@
 //     std::deque<Message> messages_ HEDDLE_GUARDED_BY(mutex_);
 //   };
 //
-// A lambda is a function of its own to the analysis: one that runs with the lock held, such as the
-// condition of a wait, says HEDDLE_REQUIRES after its parameters.
+// The analysis treats a lambda as a separate function: one that runs with the lock held, such as
+// the condition of a wait, needs HEDDLE_REQUIRES after its parameters.
 //
 // Cost: that of the std types; the annotations are compiled away.
 #pragma once
@@ -42,8 +42,8 @@
 #define HEDDLE_THREAD_ANNOTATION(x)
 #endif
 
-// A member that may be read and written only while the mutex is locked. For a pointer, HEDDLE_PT_
-// guards the value that it points to.
+// A member that may be read and written only while the mutex is locked. For a pointer,
+// HEDDLE_PT_GUARDED_BY guards the value that it points to.
 #define HEDDLE_GUARDED_BY(mutex) HEDDLE_THREAD_ANNOTATION(guarded_by(mutex))
 #define HEDDLE_PT_GUARDED_BY(mutex) HEDDLE_THREAD_ANNOTATION(pt_guarded_by(mutex))
 
@@ -51,22 +51,22 @@
 #define HEDDLE_REQUIRES(...) HEDDLE_THREAD_ANNOTATION(requires_capability(__VA_ARGS__))
 #define HEDDLE_EXCLUDES(...) HEDDLE_THREAD_ANNOTATION(locks_excluded(__VA_ARGS__))
 
-// A function that locks the mutex and returns with it locked, or unlocks it. Without an argument:
-// the object itself.
+// A function that locks the mutex and returns with it locked, or that unlocks it. Without an
+// argument the mutex is the object itself.
 #define HEDDLE_ACQUIRE(...) HEDDLE_THREAD_ANNOTATION(acquire_capability(__VA_ARGS__))
 #define HEDDLE_TRY_ACQUIRE(...) HEDDLE_THREAD_ANNOTATION(try_acquire_capability(__VA_ARGS__))
 #define HEDDLE_RELEASE(...) HEDDLE_THREAD_ANNOTATION(release_capability(__VA_ARGS__))
 
-// Types that are locks, and types that lock for as long as they live.
+// Types that are locks, and types that hold a lock for as long as they live.
 #define HEDDLE_CAPABILITY(name) HEDDLE_THREAD_ANNOTATION(capability(name))
 #define HEDDLE_SCOPED_CAPABILITY HEDDLE_THREAD_ANNOTATION(scoped_lockable)
 
-// Switches the analysis off for one function; a comment there says why it is right all the same.
+// Switches the analysis off for one function. A comment at the function says why it is correct.
 #define HEDDLE_NO_THREAD_SAFETY_ANALYSIS HEDDLE_THREAD_ANNOTATION(no_thread_safety_analysis)
 
 namespace heddle {
 
-// Not recursive.
+// A mutex; not recursive.
 class HEDDLE_CAPABILITY("mutex") Mutex {
  public:
   Mutex() = default;
@@ -84,7 +84,7 @@ class HEDDLE_CAPABILITY("mutex") Mutex {
   std::mutex mutex_;
 };
 
-// Locks a mutex for as long as it lives, except between unlock() and lock().
+// Holds a lock on a mutex for as long as it lives, except between unlock() and lock().
 class HEDDLE_SCOPED_CAPABILITY MutexLock {
  public:
   explicit MutexLock(Mutex& mutex) HEDDLE_ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
@@ -111,8 +111,8 @@ class HEDDLE_SCOPED_CAPABILITY MutexLock {
   bool locked_ = true;
 };
 
-// Waits until another thread notifies. The mutex is locked when a wait is called and when it
-// returns, and unlocked in between. Conditions run with it locked.
+// Waits until another thread notifies. The mutex must be locked when a wait is called; it is
+// unlocked while waiting and locked again when the wait returns. Conditions run with it locked.
 class CondVar {
  public:
   CondVar() = default;
@@ -149,7 +149,7 @@ class CondVar {
   }
 
  private:
-  // The caller's lock in the form that std::condition_variable takes. The caller keeps it.
+  // The caller's lock in the form that std::condition_variable needs. The caller remains its owner.
   struct Locked {
     explicit Locked(Mutex& mutex) : native(mutex.mutex_, std::adopt_lock) {}
 
@@ -161,8 +161,8 @@ class CondVar {
     std::unique_lock<std::mutex> native;
   };
 
-  // Calls a condition that requires the mutex. It is locked here, but the analysis cannot know that
-  // `mutex` and the name in the condition's annotation are one object.
+  // Calls a condition that requires the mutex. The mutex is locked here, but the analysis cannot
+  // know that `mutex` is the object that the condition's annotation names.
   template <typename Condition>
   struct Unchecked {
     Condition& condition;

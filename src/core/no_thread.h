@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The error of a thread that the system does not start.
+// The error for a thread that the system did not start.
 //
 // Threading: a free function without state.
 #pragma once
@@ -13,8 +13,9 @@
 
 namespace heddle {
 
-// kResourceExhausted, with the options and shell limits that a user can change. Mostly the memory
-// of the pools has used up a limit of the shell. `purpose` names the thread: "for the engine".
+// kResourceExhausted, with the options and shell limits that the user can change: usually the
+// memory of the pools has used up a limit of the shell. `purpose` names the thread: "for the
+// engine".
 inline Status no_thread(std::string_view purpose, const std::system_error& error) {
   return resource_exhausted(
       fmt::format("no thread {}: {}; lower --memory-fraction or set --max-total-tokens, or raise "

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text of clients and files in log lines and messages.
+// Makes text of clients and files safe for log lines and messages.
 //
 // Threading: free functions.
 #pragma once
@@ -10,10 +10,11 @@
 
 namespace heddle {
 
-// The length of the UTF-8 character that `text` begins with, or 0 when it begins with none.
+// Length in bytes of the UTF-8 character at the beginning of `text`; 0 if there is none.
 [[nodiscard]] size_t utf8_character_length(std::string_view text);
 
-// Control characters and bytes that are not UTF-8 become '?'. Longer text is cut after a character.
+// Replaces control characters and bytes that are not UTF-8 by '?'. Longer text is cut after a whole
+// character.
 [[nodiscard]] std::string printable(std::string_view text, size_t max_bytes);
 
 }  // namespace heddle

@@ -7,9 +7,9 @@
 //                              .expect("y", args.y, {&T, &H}, DType::kF32)
 //                              .status());
 //
-// A Dim takes its value at first sight and must agree from then on; Dim{"W", 4} is fixed from the
-// start. The first error is kept: "rms_norm: weight has H = 32, x has H = 64". Cost: no allocation
-// when all is well.
+// A Dim gets its value from the first tensor that has it, and all later ones must agree; Dim{"W",
+// 4} is fixed from the start. The first error is kept: "rms_norm: weight has H = 32, x has H = 64".
+// Cost: no allocation without an error.
 #pragma once
 
 #include <initializer_list>
@@ -28,7 +28,7 @@ class Dim {
 
   [[nodiscard]] int64_t value() const { return value_; }
 
-  // Implicit, so that a dimension reads as its letter.
+  // Implicit, so that code can use a dimension by its letter.
   operator int64_t() const { return value_; }  // NOLINT(google-explicit-constructor)
 
  private:
@@ -36,7 +36,7 @@ class Dim {
 
   const char* name_;
   int64_t value_ = -1;
-  const char* source_ = nullptr;  // the tensor that gave the value
+  const char* source_ = nullptr;  // name of the tensor from which the value came
 };
 
 // The dtypes that a tensor may have.
@@ -70,7 +70,8 @@ class ShapeContract {
   ShapeContract& expect(const char* name, const TensorView& tensor,
                         std::initializer_list<Dim*> dims, DTypeSet dtypes);
 
-  // A condition on values: require(args.epsilon > 0, "epsilon", args.epsilon, "be positive").
+  // Checks a condition on a value: require(args.epsilon > 0, "epsilon", args.epsilon, "be
+  // positive").
   ShapeContract& require(bool holds, const char* name, double value, const char* must);
 
   [[nodiscard]] Status status() const { return status_; }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shapes and views. A view points at memory that something else owns: a weight in a mapped file, a
-// place in a step's arena, a row of a pool. Views are values of a cache line or so, and never own
-// (Buffer in device/ does).
+// Shapes and views of tensors. A view points at memory that another object owns: a weight in a
+// mapped file, a part of a step's arena, a row of a pool. Views are values of about a cache line
+// and never own memory (Buffer in device/ does).
 //
-// Layout: row-major, the last dimension contiguous. The leading stride may exceed the row width, so
-// that a view can be a column range of a wider tensor; every other dimension is dense.
+// Layout: row-major with a contiguous last dimension. The stride of the first dimension may exceed
+// the row width, so that a view can be a column range of a wider tensor; all other dimensions are
+// dense.
 #pragma once
 
 #include <array>
@@ -22,7 +23,7 @@ namespace quant {
 struct PackedWeight;
 }
 
-// Up to five dimensions, outermost first.
+// Up to five dimensions, the outermost first.
 class Shape {
  public:
   static constexpr int kMaxRank = 5;
@@ -69,8 +70,8 @@ class Shape {
   int rank_ = 0;
 };
 
-// Elements of `dims`, or an error when one is negative or the product leaves int64 (untrusted
-// shapes).
+// Number of elements of `dims`. Error if one is negative or the product exceeds int64; for shapes
+// from untrusted files.
 Result<int64_t> checked_num_elements(std::span<const int64_t> dims);
 
 template <typename Pointer>
@@ -78,9 +79,9 @@ struct BasicTensorView {
   Pointer data = nullptr;
   DType dtype = DType::kF32;
   Shape shape;
-  int64_t row_stride = 0;  // elements from one index of dimension 0 to the next
+  int64_t row_stride = 0;  // distance from one index of dimension 0 to the next, in elements
 
-  // For dtype kPacked, which has no `data`: how and where the weight is stored
+  // For dtype kPacked, which has no `data`: where and in which layout the weight is stored
   // (quant/packed_rows.h).
   const quant::PackedWeight* packed = nullptr;
 
@@ -106,7 +107,7 @@ struct BasicTensorView {
 
   [[nodiscard]] int64_t num_bytes() const { return bytes_of(dtype, num_elements()); }
 
-  // The first element as `T`. The caller has checked the dtype.
+  // The first element as `T`. The caller must have checked the dtype.
   template <typename T>
   [[nodiscard]] auto as() const {
     if constexpr (std::is_const_v<std::remove_pointer_t<Pointer>>) {
@@ -134,8 +135,8 @@ struct MutableTensorView : BasicTensorView<void*> {
   }
 };
 
-// Owned, 64-byte aligned, zeroed host memory with a shape. For tests, weights that had to be
-// re-laid out, and small constants; step data lives in arenas.
+// Owned host memory with a shape, 64-byte aligned and zero-filled. For tests, weights that were
+// converted to another layout, and small constants; the data of steps is in arenas.
 class Tensor {
  public:
   Tensor() = default;

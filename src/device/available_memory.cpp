@@ -13,11 +13,12 @@ namespace {
 
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
-// The names that one version of the kernel's interface gives to the same things.
+// The file names and keys of one version of the kernel's control groups.
 struct GroupFiles {
-  std::vector<std::string> limits;  // the tightest counts
+  std::vector<std::string> limits;  // files with limits; the smallest one counts
   std::string usage;
-  std::string inactive_file;  // keys of memory.stat, which count the groups below, too
+  std::string inactive_file;  // this and the next two are keys of memory.stat, which include the
+                              // groups below
   std::string active_file;
   std::string mapped_file;
 };
@@ -31,8 +32,8 @@ const GroupFiles& version_1() {
   return kFiles;
 }
 
-// Above memory.high the kernel does not refuse memory, but slows the group down until it has given
-// some back, which a server never does.
+// Above memory.high the kernel refuses no memory, but slows the group down until it has returned
+// some, which a server never does. So it counts as a limit.
 const GroupFiles& version_2() {
   static const GroupFiles kFiles = {.limits = {"memory.max", "memory.high"},
                                     .usage = "memory.current",
@@ -42,15 +43,15 @@ const GroupFiles& version_2() {
   return kFiles;
 }
 
-// A number in a one-line file such as memory.max; `missing` when there is none ("max", no file).
+// The number in a one-line file such as memory.max; `missing` if there is none ("max", or no file).
 int64_t number_in_file(const std::string& path, int64_t missing) {
   std::ifstream file(path);
   int64_t value = 0;
   return file >> value ? value : missing;
 }
 
-// The number after `key` in a file of "key number" lines; 0 when there is none. A unit, as
-// /proc/meminfo has, is passed over.
+// The number after `key` in a file of "key number" lines; 0 if there is none. A unit after the
+// number, as in /proc/meminfo, is ignored.
 int64_t number_after(const std::string& path, std::string_view key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -62,8 +63,8 @@ int64_t number_after(const std::string& path, std::string_view key) {
   return 0;
 }
 
-// Page cache that goes when memory is needed: files read or written once, and those used again
-// unless some process maps them, as programs and their libraries are.
+// Page cache that the kernel drops when memory is needed: files read or written once, and files
+// used again, unless a process maps them, as it does programs and their libraries.
 int64_t reclaimable_bytes(const std::string& folder, const GroupFiles& files) {
   const std::string stat = folder + "/memory.stat";
   return number_after(stat, files.inactive_file) +
@@ -71,7 +72,7 @@ int64_t reclaimable_bytes(const std::string& folder, const GroupFiles& files) {
              0, number_after(stat, files.active_file) - number_after(stat, files.mapped_file));
 }
 
-// A group's limit, or the rest of it.
+// Whether to return a group's limit or the memory that it has left.
 enum class Measure { kLimit, kLeft };
 
 int64_t allowed_by_group(const std::string& folder, const GroupFiles& files, Measure measure) {
@@ -86,17 +87,17 @@ int64_t allowed_by_group(const std::string& folder, const GroupFiles& files, Mea
   return std::max<int64_t>(0, limit - needed);
 }
 
-// A mounted hierarchy of control groups: the mount point, and the group that it shows as its root.
-// A container may see its own group there and nothing above.
+// A mounted hierarchy of control groups: the mount point, and the group that is visible as its
+// root. In a container that may be the container's own group.
 struct Mount {
   std::string point;
   std::string top;
 };
 
-// The smallest limit of `group` and its ancestors, as far as the mount shows them.
+// The smallest limit of `group` and its ancestors that are visible in the mount.
 int64_t allowed_by_groups(const Mount& mount, std::string group, const GroupFiles& files,
                           Measure measure) {
-  // Relative to the mount. A path that leads out of it belongs to a group that is not shown.
+  // Relative to the mount. A path that leads out of it names a group that is not visible.
   if (mount.top != "/" && group.starts_with(mount.top)) group.erase(0, mount.top.size());
   if (group.find("/..") != std::string::npos || !group.starts_with('/')) group.clear();
   int64_t left = kUnlimited;
@@ -107,7 +108,7 @@ int64_t allowed_by_groups(const Mount& mount, std::string group, const GroupFile
   }
 }
 
-// Whether `word` is one of the words of a list such as "rw,memory".
+// Whether `word` occurs in a list of words such as "rw,memory".
 bool lists(const std::string& text, std::string_view word) {
   std::istringstream words(text);
   for (std::string each; std::getline(words, each, ',');) {
@@ -116,8 +117,8 @@ bool lists(const std::string& text, std::string_view word) {
   return false;
 }
 
-// The mount of the hierarchy that `type` and, for version 1, the memory controller tell; its point
-// is empty when there is none. A line of mountinfo: "31 23 0:28 TOP POINT rw - TYPE SOURCE
+// The mount of the hierarchy with this `type` and, for version 1, with the memory controller; its
+// point is empty if there is none. A line of mountinfo: "31 23 0:28 TOP POINT rw - TYPE SOURCE
 // OPTIONS", with any number of further words before the dash.
 Mount find_mount(const std::string& root, std::string_view type) {
   std::ifstream file(root + "/proc/self/mountinfo");
@@ -139,8 +140,8 @@ Mount find_mount(const std::string& root, std::string_view type) {
   return {};
 }
 
-// Reads /proc/self/cgroup: "0::/group" for version 2, "4:memory:/group" for version 1; a machine
-// may have both.
+// Reads /proc/self/cgroup, which contains "0::/group" for version 2 and "4:memory:/group" for
+// version 1; a machine may have both.
 int64_t allowed_by_control_groups(const std::string& root, Measure measure) {
   int64_t left = kUnlimited;
   std::ifstream file(root + "/proc/self/cgroup");
@@ -159,7 +160,7 @@ int64_t allowed_by_control_groups(const std::string& root, Measure measure) {
   return left;
 }
 
-// Bytes that `ulimit -v` leaves. A line of limits:
+// Bytes of address space left by `ulimit -v`. A line of /proc/self/limits:
 // "Max address space  2048000000  unlimited  bytes".
 int64_t left_of_address_space(const std::string& root) {
   constexpr std::string_view kName = "Max address space";

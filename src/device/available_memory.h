@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory this process may still use, on a machine that may limit it through control groups.
+// The memory that this process may still use, on a machine that may limit it through control
+// groups.
 //
-// Threading: thread-safe; nothing is kept.
+// Threading: thread-safe; keeps no state.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +10,17 @@
 
 namespace heddle::device {
 
-// The least of what the machine has available and what each memory control group that this process
-// is in leaves: its own group and those above it, of version 1 and 2. A group's usage counts
-// without the page cache that the kernel drops before it refuses memory; a container that has just
-// written its weights to disk would have nothing left otherwise. The address space that the shell
-// allows (`ulimit -v`) counts, too.
+// The smallest of the machine's available memory and the memory that each control group of this
+// process has left: its own group and all groups above it, of version 1 and 2. The usage of a group
+// is counted without the page cache that the kernel drops before it refuses memory; otherwise a
+// container that has just written its weights to disk would have nothing left. The address space
+// that the shell allows (`ulimit -v`) is a limit as well.
 //
-// Reads small files of /proc and /sys/fs/cgroup, all below `root`: a test's folder, or "" for the
-// machine's own. A file that is missing limits nothing.
+// Reads small files in /proc and /sys/fs/cgroup, all below `root`: the folder of a test, or "" for
+// the machine's own. A missing file means no limit.
 [[nodiscard]] int64_t available_host_memory_bytes(const std::string& root = "");
 
-// The least of what the machine has and what those groups may use at most.
+// The smallest of the machine's memory and the limits of the same control groups.
 [[nodiscard]] int64_t total_host_memory_bytes(const std::string& root = "");
 
 }  // namespace heddle::device

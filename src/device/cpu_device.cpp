@@ -63,7 +63,7 @@ class CpuStream final : public Stream {
     return {};
   }
 
-  Status wait_for(const Event&) override { return {}; }  // whatever was recorded is done
+  Status wait_for(const Event&) override { return {}; }  // recorded work is already done
 
   Status synchronize() override { return {}; }
 

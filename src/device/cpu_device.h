@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CpuDevice: host memory and a pool of compute threads. Its streams are the calling thread: work is
-// done when the call returns, so waiting costs nothing and there is nothing to capture.
+// CpuDevice: host memory and a pool of compute threads. A stream executes work on the calling
+// thread before the call returns, so waiting costs nothing and there is nothing to capture.
 #pragma once
 
 #include "device/device.h"
@@ -10,7 +10,7 @@ namespace heddle::device {
 
 class CpuDevice final : public Device {
  public:
-  // 0 threads: the machine's physical cores.
+  // `num_threads` 0: one per physical core of the machine.
   explicit CpuDevice(int num_threads = 0) : pool_(num_threads) {}
 
   [[nodiscard]] DeviceKind kind() const override { return DeviceKind::kCpu; }

@@ -13,8 +13,8 @@
 namespace heddle::device {
 namespace {
 
-// The first CPU of the core that `cpu` belongs to, as the kernel reports it, or else `cpu`. Core
-// numbers do not help: they are unique only within a die or cluster.
+// The first CPU of the core of `cpu`, as the kernel reports it; `cpu` itself if it does not. Core
+// numbers are not used, because they are unique only within a die or cluster.
 int first_of_core(int cpu) {
   const std::string folder = "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/";
   for (const char* list : {"core_cpus_list", "thread_siblings_list"}) {  // "0,64" or "0-1"
@@ -38,8 +38,9 @@ std::vector<LogicalCpu> allowed_cpus() {
 }
 
 std::vector<int> spread_over_cores(const std::vector<LogicalCpu>& cpus) {
-  std::map<int, int> num_taken;            // hardware threads taken so far, by core
-  std::vector<std::pair<int, int>> order;  // (how many of its core come before it, number)
+  std::map<int, int> num_taken;            // by core: hardware threads of it in `order` so far
+  std::vector<std::pair<int, int>> order;  // (number of earlier hardware threads of the same core,
+                                           // CPU number)
   for (const LogicalCpu& cpu : cpus) order.emplace_back(num_taken[cpu.core]++, cpu.number);
   std::ranges::sort(order);
   std::vector<int> numbers;

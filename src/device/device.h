@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device: where tensors live and kernels run. Memory, streams, events and capture, as CUDA has
-// them; the CPU device is the simplest thing that keeps the same promises: its stream does
-// everything at once.
+// Device: where tensors are stored and kernels run. Its memory, streams, events and captures are
+// modelled after CUDA. The CPU device is the simplest implementation of the same contract: its
+// stream executes everything immediately.
 //
-// Ownership: a device outlives its buffers, streams and events.
+// Ownership: a device must outlive its buffers, streams and events.
 // Threading: a thread calls make_current() once before it uses a device; allocations and
-//            available_memory_bytes() are thread-safe; a stream is driven by one thread.
+//            available_memory_bytes() are thread-safe; a stream is used by one thread.
 #pragma once
 
 #include <cstddef>
@@ -20,11 +20,11 @@ namespace heddle::device {
 
 enum class DeviceKind { kCpu, kCuda };
 
-// Owned memory, of a device or pinned on the host, zero-filled when it was allocated, aligned to at
+// Owned memory of a device, or pinned memory of the host. Zero-filled when allocated, aligned to at
 // least 256 bytes.
 class Buffer {
  public:
-  // Gives the memory back.
+  // Frees the memory in its destructor.
   class Owner {
    public:
     virtual ~Owner() = default;
@@ -35,7 +35,7 @@ class Buffer {
   Buffer(std::unique_ptr<Owner> owner, std::byte* data, int64_t size)
       : owner_(std::move(owner)), data_(data), size_(size) {}
 
-  // The address, on the device that allocated it: the host may read and write it only if the device
+  // The address on the device that allocated it. The host may read and write it only if the device
   // is the CPU or the memory is pinned.
   [[nodiscard]] std::byte* data() const { return data_; }
 
@@ -49,61 +49,61 @@ class Buffer {
   int64_t size_ = 0;
 };
 
-// A point in a stream's work, set by Stream::record() as often as wanted. One that was never
-// recorded counts as reached.
+// A point in a stream's work, set by Stream::record(), which may be called repeatedly. An event
+// that was never recorded counts as reached.
 class Event {
  public:
   virtual ~Event() = default;
 
-  // Error of both: kDeviceLost when the device failed before the event.
+  // Error of reached() and wait(): kDeviceLost if the device failed before the event.
   [[nodiscard]] virtual Result<bool> reached() const = 0;
-  // Blocks the calling thread, without spinning, until what the stream did before the event is
-  // done.
+  // Blocks the calling thread, without spinning, until the stream's work before the event is done.
   virtual Status wait() const = 0;
 
-  // Seconds from `earlier`, an event of the same device, to this one; both must have been reached.
+  // Seconds between `earlier`, an event of the same device, and this event; both must have been
+  // reached.
   [[nodiscard]] virtual Result<double> seconds_since(const Event& earlier) const = 0;
 };
 
-// Work recorded once, launched many times.
+// Work that was recorded once and can be launched many times.
 class CapturedWork {
  public:
   virtual ~CapturedWork() = default;
 };
 
-// Work in order. Calls return before it is done; synchronize() waits.
-// Error of every call: kDeviceLost when the device failed at something enqueued earlier.
+// A queue of work that is executed in order. Calls return before the work is done; synchronize()
+// waits for it. Error of every call: kDeviceLost if the device failed at work enqueued earlier.
 class Stream {
  public:
   virtual ~Stream() = default;
 
-  // Between memory of the device, or between it and host memory that stays valid and unchanged
-  // until the copy is done. From or to host memory that is not pinned the call may wait for the
+  // Copies within the device's memory, or between it and host memory that must stay valid and
+  // unchanged until the copy is done. If the host memory is not pinned, the call may wait for the
   // copy.
   virtual Status copy(void* to, const void* from, int64_t num_bytes) = 0;
-  // Every byte becomes `value`.
+  // Sets every byte to `value`.
   virtual Status fill(void* to, std::byte value, int64_t num_bytes) = 0;
 
   Status zero(void* to, int64_t num_bytes) { return fill(to, std::byte{0}, num_bytes); }
 
-  // A hint that these bytes are not read before they are written: a device that commits memory when
-  // it is first touched takes back the whole memory pages among them. Their contents are undefined
-  // afterwards, those of the bytes around them as they were.
+  // A hint that these bytes are written before they are read again. A device that commits memory
+  // when it is first touched frees the whole memory pages among them. Their contents are undefined
+  // afterwards; bytes around them do not change.
   virtual Status discard(void* at, int64_t num_bytes) = 0;
 
-  // Makes `event` mark the work enqueued so far, instead of its earlier mark.
+  // Sets `event` to the end of the work enqueued so far. An earlier setting is lost.
   virtual Status record(Event& event) = 0;
-  // Delays work enqueued from now on until `event` is reached, on whichever stream it was recorded.
+  // Delays work enqueued from now on until `event` is reached; it may belong to another stream.
   virtual Status wait_for(const Event& event) = 0;
 
-  // Waits for everything enqueued. With several steps in flight, Event::wait() waits for one.
+  // Waits for everything enqueued. To wait for one of several steps in flight, use Event::wait().
   virtual Status synchronize() = 0;
 
   // Whether everything enqueued is done, without waiting.
   [[nodiscard]] virtual Result<bool> is_idle() = 0;
 
-  // Records what is enqueued between the two calls instead of doing it.
-  // Error: kUnimplemented where the device cannot (Device::can_capture).
+  // Between the two calls work is recorded instead of executed. Error: kUnimplemented if the device
+  // cannot capture (Device::can_capture).
   virtual Status begin_capture() = 0;
   virtual Result<std::unique_ptr<CapturedWork>> end_capture() = 0;
   virtual Status launch(const CapturedWork& work) = 0;
@@ -114,21 +114,21 @@ class Device {
   virtual ~Device() = default;
 
   [[nodiscard]] virtual DeviceKind kind() const = 0;
-  [[nodiscard]] virtual std::string name() const = 0;  // readable name, such as "cpu, 2 threads"
+  [[nodiscard]] virtual std::string name() const = 0;  // for people, such as "cpu, 2 threads"
   [[nodiscard]] virtual bool can_capture() const = 0;
   [[nodiscard]] virtual int64_t available_memory_bytes() const = 0;
-  [[nodiscard]] virtual int64_t total_memory_bytes() const = 0;  // used and free
+  [[nodiscard]] virtual int64_t total_memory_bytes() const = 0;  // used and free memory
 
-  // Memory is returned to the system in pieces of this size (Stream::discard), so that a pool may
-  // have more ids than memory. 0: an allocation keeps all its memory while it lives.
+  // Size of the pieces in which memory can return to the system (Stream::discard), so that a pool
+  // may have more ids than memory. 0: an allocation keeps all its memory as long as it lives.
   [[nodiscard]] virtual int64_t release_granule_bytes() const = 0;
 
-  // Makes this the device of the calling thread.
+  // Makes this device the current one of the calling thread.
   virtual Status make_current() = 0;
 
-  // Errors: kResourceExhausted, naming the size.
+  // Errors: kResourceExhausted, with the size.
   virtual Result<Buffer> allocate(int64_t num_bytes) = 0;
-  // Host memory that copies of a stream read and write without waiting.
+  // Host memory that copies of a stream can read and write without making the call wait.
   virtual Result<Buffer> allocate_pinned(int64_t num_bytes) = 0;
 
   virtual Result<std::unique_ptr<Stream>> create_stream() = 0;

@@ -35,7 +35,7 @@ Result<HostBuffer> HostBuffer::allocate(int64_t num_bytes) {
   if (large) {
     start = (start + kHugePage - 1) / kHugePage * kHugePage;
     (void)madvise(reinterpret_cast<void*>(start), wanted,
-                  MADV_HUGEPAGE);  // a hint; refusal is fine
+                  MADV_HUGEPAGE);  // only a hint; the system may refuse
   }
   buffer.data_ = reinterpret_cast<std::byte*>(start);
   buffer.size_ = num_bytes;

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kLeastBytes = 4096;
 
-// At least twice what there was, so that sizes that rise step by step allocate seldom.
+// Grows at least to twice the old size, so that sizes that rise step by step rarely allocate.
 int64_t grown(int64_t old_bytes, int64_t num_bytes) {
   return std::max({num_bytes, 2 * old_bytes, kLeastBytes});
 }

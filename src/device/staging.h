@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// UploadRing and ReadbackRing: pinned memory through which small arrays pass between the host and a
-// device while steps overlap. One side writes a block while the other still reads those before it,
-// so the blocks are used in turn.
+// UploadRing and ReadbackRing: pinned memory for copies of small arrays between the host and a
+// device while steps overlap. One side writes a block while the other still reads earlier ones, so
+// the blocks are used in turn.
 //
-// Threading: confined to the thread that drives the stream. Cost: allocates only where a transfer
+// Threading: confined to the thread that uses the stream. Cost: allocates only for a transfer that
 // is larger than any before.
 #pragma once
 
@@ -16,14 +16,14 @@
 
 namespace heddle::device {
 
-// From blocks of the host to one block of the device's memory:
+// Copies from blocks of host memory to one block of device memory:
 //
 //   begin() -> the caller writes host() -> upload() -> work on the stream reads device()
 class UploadRing {
  public:
   enum class Waits : uint8_t {
-    kNever,      // the caller sees to it that at most num_blocks uploads are on their way
-    kForCopies,  // begin() waits until the block's last copy is done
+    kNever,      // the caller ensures that at most num_blocks uploads are enqueued and not done
+    kForCopies,  // begin() waits until the last copy from the block is done
   };
 
   UploadRing() = default;
@@ -32,22 +32,23 @@ class UploadRing {
       : device_(&device), blocks_(static_cast<size_t>(num_blocks)), waits_(waits) {}
 
   // Starts the next block, with room for `num_bytes`. Growing it waits for the stream, which may
-  // still read an earlier upload, and loses that upload. Errors: kResourceExhausted, kDeviceLost.
+  // still read an earlier upload, and discards that upload. Errors: kResourceExhausted,
+  // kDeviceLost.
   Status begin(Stream& stream, int64_t num_bytes);
 
-  // host(): the block of the last begin(), to be written. device(): the last upload(); bytes beyond
-  // it are undefined.
+  // host(): the block of the last begin(), for the caller to write. device(): the data of the last
+  // upload(); bytes after it are undefined.
   [[nodiscard]] std::byte* host() const { return blocks_[current_].pinned.data(); }
 
   [[nodiscard]] std::byte* device() const { return memory_.data(); }
 
-  // Enqueues the copy of the first bytes of host().
+  // Enqueues the copy of the first `num_bytes` bytes of host().
   Status upload(Stream& stream, int64_t num_bytes);
 
  private:
   struct Block {
     Buffer pinned;
-    std::unique_ptr<Event> copied;  // kForCopies
+    std::unique_ptr<Event> copied;  // for kForCopies: recorded after the copy
   };
 
   Status grow(Stream& stream, int64_t num_bytes);
@@ -59,8 +60,8 @@ class UploadRing {
   size_t current_ = 0;
 };
 
-// Blocks of the host that a device writes, by copies or by kernels, and the host reads once the
-// stream has come so far. The caller reads a block before as many others have been begun.
+// Blocks of host memory that a device writes, by copies or kernels. The host reads a block once the
+// stream has executed that work, and before begin() reaches the block again.
 class ReadbackRing {
  public:
   ReadbackRing() = default;
@@ -68,11 +69,11 @@ class ReadbackRing {
   ReadbackRing(Device& device, int64_t num_blocks)
       : device_(&device), blocks_(static_cast<size_t>(num_blocks)) {}
 
-  // Starts the next block, with room for `num_bytes`; its contents are lost. Error:
+  // Starts the next block, with room for `num_bytes`; its old contents are lost. Error:
   // kResourceExhausted.
   Result<std::byte*> begin(int64_t num_bytes);
 
-  // Index of the block of the last begin(), and of the one before.
+  // Index of the block of the last begin(), and of the begin() before that.
   [[nodiscard]] size_t current() const { return current_; }
 
   [[nodiscard]] size_t previous() const { return (current_ + blocks_.size() - 1) % blocks_.size(); }

@@ -14,7 +14,8 @@ namespace heddle::device {
 
 namespace {
 
-// About 60 ns a pause on current x86: some 60 microseconds of spinning before sleeping.
+// A pause takes about 60 ns on current x86 CPUs, so workers spin for some 60 microseconds before
+// they sleep.
 constexpr int kSpinsBeforeSleep = 1000;
 
 void pause_cpu() {
@@ -29,7 +30,7 @@ void pin_to(std::thread& thread, int cpu) {
   cpu_set_t set;
   CPU_ZERO(&set);
   CPU_SET(cpu, &set);
-  // A refusal costs speed only: containers may forbid it.
+  // If the system refuses, as a container may, only speed is lost.
   (void)pthread_setaffinity_np(thread.native_handle(), sizeof(set), &set);
 }
 

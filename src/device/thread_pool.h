@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// ThreadPool: the CPU device's compute threads. A parallel_for hands out task indices one by one;
-// the caller takes part, so a pool of one thread runs everything inline.
+// ThreadPool: the compute threads of the CPU device. A parallel_for hands out task indices one by
+// one. The calling thread takes part, so a pool of one thread runs everything inline.
 //
-// The caller waits for tasks, not for threads: a worker that the system keeps off its core (another
-// program has it) misses the loop, and the others do its part.
+// The caller waits for tasks, not for threads: if the system keeps a worker off its core because
+// another program uses it, the other threads do its part of the loop.
 //
-// Workers spin for some tens of microseconds after a loop (the next one of a step usually follows
-// at once) and then sleep until there is work again: an idle server uses no CPU.
+// After a loop workers spin for some tens of microseconds, because the next loop of a step usually
+// follows at once, and then sleep until there is work: an idle server uses no CPU.
 //
-// Threading: parallel_for may be called from one thread at a time, not from inside a task.
-// Cost: one to two microseconds a loop while the workers are awake.
+// Threading: parallel_for may be called by one thread at a time, and not from inside a task. Cost:
+// one to two microseconds per loop while the workers are awake.
 #pragma once
 
 #include <atomic>
@@ -22,8 +22,8 @@ namespace heddle::device {
 
 class ThreadPool {
  public:
-  // `num_threads` counts the caller; 0 means num_physical_cores(). Workers are pinned to one CPU
-  // each when there are as many CPUs as threads, and two share a core only when all cores are taken
+  // `num_threads` includes the caller; 0 means num_physical_cores(). Each worker is pinned to one
+  // CPU if there are as many CPUs as threads. Two share a core only if all cores are in use
   // (cpu_topology.h).
   explicit ThreadPool(int num_threads = 0);
   ~ThreadPool();
@@ -32,8 +32,8 @@ class ThreadPool {
 
   [[nodiscard]] int num_threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Runs body(task, worker) for every task in [0, num_tasks), worker in [0, num_threads()), and
-  // waits. Which worker runs a task is not defined: results must not depend on it.
+  // Runs body(task, worker) for every task in [0, num_tasks), with worker in [0, num_threads()),
+  // and waits. Which worker runs a task is not defined, so results must not depend on it.
   template <typename Body>
   void parallel_for(int64_t num_tasks, Body&& body) {
     if (num_tasks <= 0) return;
@@ -60,13 +60,15 @@ class ThreadPool {
   void drain(int worker);
 
   std::vector<std::thread> workers_;
-  // Written while no task is open; a thread that has claimed one may read it until that is counted.
+  // Written only while no task is open. A thread that has claimed a task may read it until that
+  // task is counted as done.
   Loop loop_;
-  // Unclaimed tasks. A thread that takes one off while some are left has claimed a task of loop_,
-  // however late it comes; below zero nothing is left.
+  // Number of unclaimed tasks. A thread that decrements a positive value has claimed a task of
+  // loop_, however late it does so; at zero or below nothing is left.
   alignas(64) std::atomic<int64_t> open_tasks_{0};
-  alignas(64) std::atomic<uint32_t> generation_{0};  // raised once per loop; workers wait on it
-  alignas(64) std::atomic<int64_t> num_done_{0};     // tasks of this loop that have been run
+  alignas(64) std::atomic<uint32_t> generation_{0};  // incremented once per loop; workers wait for
+                                                     // a change
+  alignas(64) std::atomic<int64_t> num_done_{0};     // number of tasks of this loop that are done
   std::atomic<bool> stopping_{false};
 };
 

@@ -83,14 +83,14 @@ class RuntimeGraph final : public CapturedWork {
 };
 
 // A copy engine starts some 4 us after the previous kernel, and the next kernel as long after the
-// copy. For so few bytes a kernel that copies between pinned host memory and the GPU, or within
-// either, is faster.
+// copy. For at most so many bytes a kernel that copies, between pinned host memory and the GPU or
+// within either, is faster.
 constexpr int64_t kMostAcrossByKernel = 4 << 10;
 constexpr int64_t kMostWithinByKernel = 64 << 10;
 constexpr int kCopyThreads = 256;
 
-// Launched early where kernels can be (ops/cuda/launch.cuh), as all others, and copies when
-// everything before it has ended.
+// Is launched early if kernels can be (ops/cuda/launch.cuh), like all others, and copies when all
+// work before it has ended.
 __global__ void __launch_bounds__(kCopyThreads)
     copy_kernel(std::byte* to, const std::byte* from, int num_bytes) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -116,8 +116,8 @@ cudaMemoryType memory_type(const void* at) {
   return attributes.type;
 }
 
-// Bytes that a kernel may copy from here to there: neither is pageable memory, and the GPU is the
-// thread's current one.
+// Most bytes that a kernel may copy between these addresses; 0 for pageable memory. The GPU must be
+// the current one of the thread.
 int64_t most_by_kernel(const void* to, const void* from) {
   const cudaMemoryType a = memory_type(to), b = memory_type(from);
   if (a == cudaMemoryTypeDevice && b == cudaMemoryTypeDevice) return kMostWithinByKernel;
@@ -165,7 +165,7 @@ class RuntimeStream final : public CudaStream {
         "cudaMemsetAsync");
   }
 
-  Status discard(void*, int64_t) override { return {}; }  // release_granule_bytes() is 0
+  Status discard(void*, int64_t) override { return {}; }  // no effect: release_granule_bytes() is 0
 
   Status record(Event& event) override {
     auto* recorded = dynamic_cast<RuntimeEvent*>(&event);
@@ -260,7 +260,7 @@ class RuntimeDevice final : public CudaDevice {
     auto owner = std::make_unique<DeviceMemory>(data);
     HEDDLE_RETURN_IF_ERROR(
         cuda_status(cudaMemset(data, 0, static_cast<size_t>(num_bytes)), "cudaMemset"));
-    // cudaMemset may return before the memory is written, and streams do not wait for it.
+    // cudaMemset may return before the memory is written, and the streams here do not wait for it.
     HEDDLE_RETURN_IF_ERROR(cuda_status(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize"));
     return Buffer(std::move(owner), static_cast<std::byte*>(data), num_bytes);
   }
@@ -301,7 +301,7 @@ class RuntimeDevice final : public CudaDevice {
     if (error != cudaErrorMemoryAllocation && error != cudaErrorInvalidValue) {
       return cuda_status(error, call);
     }
-    // Clears the error, so that later calls do not report it: the device did not fail.
+    // Clears the error, so that later calls do not report it. The device did not fail.
     cudaGetLastError();
     char size[32];
     std::snprintf(size, sizeof size, "%.1f", static_cast<double>(num_bytes) / (1 << 20));
@@ -350,7 +350,7 @@ Result<std::unique_ptr<CudaDevice>> open_cuda_device(int index) {
   HEDDLE_RETURN_IF_ERROR(
       cuda_status(cudaDriverGetVersion(&properties.driver_version), "cudaDriverGetVersion"));
   HEDDLE_RETURN_IF_ERROR(cuda_status(cudaSetDevice(index), "cudaSetDevice"));
-  // Any kernel will do: all have the same ptxVersion.
+  // Any kernel serves: all have the same ptxVersion.
   cudaFuncAttributes code;
   HEDDLE_RETURN_IF_ERROR(
       cuda_status(cudaFuncGetAttributes(&code, copy_kernel), "cudaFuncGetAttributes"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA's error codes as Status. For sources that nvcc compiles.
+// Converts CUDA's error codes to Status. For sources that nvcc compiles.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -8,7 +8,7 @@
 
 namespace heddle::device {
 
-// ok, or kDeviceLost: "cudaMemcpyAsync: an illegal memory access was encountered".
+// OK, or kDeviceLost with the call: "cudaMemcpyAsync: an illegal memory access was encountered".
 Status cuda_status(cudaError_t error, const char* call);
 
 }  // namespace heddle::device

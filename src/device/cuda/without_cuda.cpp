@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Replaces cuda_device.cu in a build without CUDA.
+// Compiled instead of cuda_device.cu in a build without CUDA.
 #include "device/cuda/cuda_device.h"
 
 namespace heddle::device {
