@@ -34,7 +34,8 @@ struct CachedSequence {
   int64_t dead_pages = 0;      // first pages of the list that were released because no layer reads
                                // them any more
   std::vector<PinnedWindow> windows;   // by page table, from table 1 on
-  std::vector<Pending> pending;        // ascending by their tokens
+  std::vector<Pending> pending;        // snapshots that steps in flight write, ascending by their
+                                       // tokens
   std::vector<int64_t> forks;          // token counts at which other sequences fork off
   PrefixNode* decode_node = nullptr;   // node of the last decode snapshot
   bool publishes_only_at_end = false;  // publishes nothing before the sequence has ended

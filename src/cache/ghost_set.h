@@ -91,7 +91,7 @@ class GhostSet {
 
   [[nodiscard]] size_t index(uint64_t hash) const { return hash & (hashes_.size() - 1); }
 
-  std::vector<uint64_t> hashes_;  // by index(hash); 0: empty entry
+  std::vector<uint64_t> hashes_;  // hash table by index(hash); 0: empty entry
   std::vector<Ends> ends_;
 };
 

@@ -89,7 +89,7 @@ class IdPool {
 
   std::string name_;
   int64_t size_;
-  std::vector<Slot> slots_;        // [size + 1], by id
+  std::vector<Slot> slots_;        // [size + 1], by id; entry 0 is unused
   std::vector<int32_t> free_ids_;  // the last one is handed out next
   std::array<int64_t, kNumOwners> counts_{};
   FreeObserver* observer_ = nullptr;

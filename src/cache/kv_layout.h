@@ -25,7 +25,7 @@ struct KvLayout {
   int64_t num_layers = 0;  // layers of the group; 0: the group stores nothing
   int32_t page_size = 16;  // S, tokens per page
   int64_t num_kv_heads = 0;
-  int64_t head_dim = 0;              // D
+  int64_t head_dim = 0;              // D, numbers in the key row of one head
   std::optional<int64_t> value_dim;  // Dv; no value: the same as D; 0: values are a part of the
                                      // keys
   DType dtype = DType::kF32;

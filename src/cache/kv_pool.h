@@ -58,9 +58,9 @@ class KvPool {
 
   KvLayout layout_;
   int64_t num_pages_ = 0;
-  int64_t k_region_bytes_ = 0;  // bytes of one layer's keys
+  int64_t k_region_bytes_ = 0;  // bytes of one layer's keys in all pages
   int64_t v_region_bytes_ = 0;
-  device::Buffer memory_;  // by layer: K, then V
+  device::Buffer memory_;  // the keys and then the values of each layer
 };
 
 }  // namespace heddle::cache

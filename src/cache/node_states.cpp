@@ -49,8 +49,10 @@ void NodeStates::set_middle(PrefixNode& node, bool middle) {
 }
 
 void NodeStates::check(const PrefixNode& node) const {
-  HEDDLE_CHECK_EQ(slots_.label(node.state.slot), node.depth());                      // I8
-  HEDDLE_CHECK_EQ(slots_.ids().generation(node.state.slot), node.state.generation);  // I14
+  // I8: the label of a state is the depth of its node.
+  HEDDLE_CHECK_EQ(slots_.label(node.state.slot), node.depth());
+  // I14: the slot was not handed out again.
+  HEDDLE_CHECK_EQ(slots_.ids().generation(node.state.slot), node.state.generation);
 }
 
 void NodeStates::check_invariants(const RadixTree& tree) const {
@@ -64,7 +66,7 @@ void NodeStates::check_invariants(const RadixTree& tree) const {
     }
     check(node);
     HEDDLE_CHECK(slots_.ids().owner(node.state.slot) == Owner::kTree);
-    HEDDLE_CHECK(slots.insert(node.state.slot).second);  // I3
+    HEDDLE_CHECK(slots.insert(node.state.slot).second);  // I3: no two nodes have the same slot
     ++counts.states;
     if (node.state_locks == 0) ++counts.evictable_states;
     if (node.state.middle) ++counts.middle_states;

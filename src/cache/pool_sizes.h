@@ -17,7 +17,7 @@ namespace heddle::cache {
 struct PageWindow {
   int64_t num_pages = 0;   // ids 1 to num_pages; each page holds PoolSizes::page_size tokens
   int64_t page_bytes = 0;  // bytes of a page over the layers of this table
-  int64_t window = 0;      // last tokens that the layers read
+  int64_t window = 0;      // the layers of this table read only so many last tokens
 
   // Index of the first page that the token at `position` and later tokens read.
   [[nodiscard]] int64_t first_page(int64_t position, int64_t page_size) const {
@@ -35,7 +35,7 @@ struct PageWindow {
 struct PoolSizes {
   // Ids run from 1 to the number of pages or slots; id 0 of each pool belongs to no sequence.
   int64_t num_pages = 0;
-  int32_t page_size = 16;       // tokens per page
+  int32_t page_size = 16;       // tokens per page, in all tables
   int64_t num_state_slots = 0;  // 0 for models without recurrent state
   // Slots for snapshots alone, in their own format. 0: snapshots use state slots, and
   // MoveKind::kSave is not supported.

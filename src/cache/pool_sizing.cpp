@@ -101,9 +101,9 @@ Status validate(const PoolBudget& budget) {
 
 // The quantities of the rules in pool_sizing.h.
 struct Sizing {
-  int64_t usable = 0;          // M without the slots 0
-  int64_t page_bytes = 0;      // k; 0 without KV
-  int64_t state_bytes = 0;     // s; 0 without state
+  int64_t usable = 0;          // M of the rules, without the slots 0
+  int64_t page_bytes = 0;      // k of the rules: bytes of a page; 0 without KV
+  int64_t state_bytes = 0;     // s of the rules: bytes of a state; 0 without state
   int64_t snapshot_bytes = 0;  // f; 0: snapshots use the states' slots
   int64_t states_per_request = 0;
   int64_t asked_requests = 0;
@@ -180,7 +180,7 @@ void plan_snapshots(const PoolBudget& budget, const Sizing& sizing, PoolSizes& s
   const int64_t most =
       sizing.usable -
       std::max(sizing.fixed_pages, int64_t{sizing.page_bytes > 0}) * sizing.page_bytes;
-  int64_t bytes = most;  // for states and snapshots together
+  int64_t bytes = most;  // bytes for states and snapshots together
   int64_t requests = sizing.asked_requests;
   if (sizing.shares(budget)) {
     requests = std::min(requests, sizing.usable / (sizing.bytes_per_request() + sizing.page_bytes));

@@ -77,11 +77,12 @@ struct PoolBudget {
   int64_t context_length = 0;          // most tokens of a sequence that the model supports
   int32_t max_running_requests = 0;    // 0: as many as fit, at most default_max_running
   int32_t default_max_running = kDefaultMaxRunning;
-  int64_t max_total_tokens = 0;  // 0: computed from the budget
+  int64_t max_total_tokens = 0;  // largest number of tokens in the KV pool; 0: computed from the
+                                 // budget
   double state_share = kDefaultStateShare;
   int32_t slots_per_request = 1;         // state slots that a running request may hold at once
-  bool limit_to_running = true;          // apply rule 5
-  bool elastic = false;                  // apply rule 7
+  bool limit_to_running = true;          // apply rule 5: limit KV to what running requests need
+  bool elastic = false;                  // apply rule 7: pages and states share the memory
   int64_t release_granule_bytes = 4096;  // size of the pieces in which the device returns memory
                                          // (device.h); 0: memory is not returned
   // Bytes stored with every state that may become a snapshot: hidden vectors.
@@ -108,7 +109,7 @@ Result<PoolPlan> size_pools(const PoolBudget& budget);
 // Memory divided between states and KV by their ratio alone (rules 2 and 3).
 struct PoolSplit {
   int64_t num_states = 0;
-  int64_t kv_tokens = 0;  // a multiple of the page size
+  int64_t kv_tokens = 0;  // tokens in KV pages, a multiple of the page size
 };
 
 // `bytes` and `state_share` must be >= 0, both sizes > 0 (checked).

@@ -294,7 +294,7 @@ void PrefixCache::plan_decode(const Sequence& sequence, CachedSequence& cached, 
   if (!options_.enabled || cached.publishes_only_at_end || sequence.state_slot == 0) return;
   const int64_t interval = options_.decode_interval;
   int64_t tokens = planned.context_tokens - planned.context_tokens % interval + interval;
-  if (tokens > end) return;  // the usual case
+  if (tokens > end) return;  // usual: no multiple of the interval is in this step
   const auto begin = std::ssize(plan.snapshots);
   for (; tokens <= end; tokens += interval) {
     if (!wants_decode_snapshot(options_.policy, interval, tokens)) continue;
@@ -408,7 +408,7 @@ void PrefixCache::publish_end(Sequence& sequence, CachedSequence& cached) {
   if (room_.free_snapshots() < 1) {
     const auto tokens = std::span<const TokenId>(sequence.tokens).first(static_cast<size_t>(end));
     const PrefixMatch match = tree_.match(tokens, sequence.cache_namespace, end);
-    if (match.usable_tokens == end) return;  // the state exists already
+    if (match.usable_tokens == end) return;  // the tree has a state after these tokens already
     if (!room_.make_room({.snapshots = 1})) {
       ++skipped_snapshots_;
       return;

@@ -53,7 +53,7 @@ struct PrefixCacheStats {
   int64_t pages_used = 0;        // pages of running sequences and of the tree
   int64_t pages_cached = 0;      // pages of the tree that no lock protects
   int64_t pages_locked = 0;      // pages of the tree with a lock: running sequences share them
-  int64_t state_slots_used = 0;  // working slots and snapshots
+  int64_t state_slots_used = 0;  // state slots of running sequences and of snapshots
   int64_t state_slots_cached = 0;
   int64_t state_slots_locked = 0;
   // Pages of the tables with a window; `pages_used` and the other fields above are those of table
@@ -196,8 +196,8 @@ class PrefixCache {
   CachePools pools_;
   PrefixTree tree_;
   RoomMaker room_;
-  std::vector<SnapshotRequest> snapshot_requests_;  // scratch
-  std::vector<PageRef> found_;                      // scratch
+  std::vector<SnapshotRequest> snapshot_requests_;  // scratch of plan_prefill()
+  std::vector<PageRef> found_;                      // scratch of begin_windows()
   int64_t published_states_ = 0;
   int64_t skipped_snapshots_ = 0;
 };

@@ -25,7 +25,7 @@ namespace heddle::cache {
 // used. log2_at_zero() relies on that: it extrapolates the count to tick 0, which makes counts
 // comparable at any time, so an order by it needs no refreshing.
 struct UseCount {
-  double count = 0;   // the faded count at `tick`
+  double count = 0;   // faded number of uses at tick `tick`
   uint64_t tick = 0;  // tick of the last use
 
   // Starts the count at tick `now`: at least one.
@@ -59,8 +59,8 @@ struct VictimKey {
 };
 
 // Refers to a page of a table with a window. The tree may have dropped the page since.
-struct PageRef {   // 0: no page
-  int32_t id = 0;  // 0: none
+struct PageRef {
+  int32_t id = 0;  // id of the page; 0: there is no page
   uint32_t generation = 0;
 };
 
@@ -85,7 +85,7 @@ struct PrefixState {
 
 struct PrefixNode {
   PrefixNode* parent = nullptr;             // null: the node is a root
-  const std::string* name_space = nullptr;  // the namespace of a root
+  const std::string* name_space = nullptr;  // name of the namespace, in a root
   uint64_t serial = 0;
   request::PrefixHash hash;  // hash of the tokens from the root to the end of the edge
 
@@ -97,7 +97,8 @@ struct PrefixNode {
   // empty where this node does not own the page.
   std::vector<PageRef> window_refs;
   PrefixState state;
-  std::vector<std::unique_ptr<PrefixNode>> children;  // ascending by their first token
+  std::vector<std::unique_ptr<PrefixNode>> children;  // children, ascending by the first token of
+                                                      // their edges
 
   int64_t locks = 0;        // locks on this node and on the nodes below it
   int64_t state_locks = 0;  // locks on the state of this node

@@ -79,7 +79,7 @@ namespace heddle::cache {
 
 struct PrefixMatch {
   PrefixNode* resume = nullptr;   // node after which to resume; null: before the first token
-  int64_t usable_tokens = 0;      // depth of `resume`
+  int64_t usable_tokens = 0;      // number of usable tokens: the depth of `resume`
   int64_t known_tokens = 0;       // usable_tokens as it would be if no window page were missing
   PrefixNode* kv_node = nullptr;  // deepest node with at least one matching token
   int64_t kv_tokens = 0;          // number of matching tokens, with or without a state
@@ -125,7 +125,7 @@ struct PrefixInserted {
 };
 
 struct PrefixTreeStats {
-  int64_t num_nodes = 0;   // without the roots
+  int64_t num_nodes = 0;   // nodes of the tree, roots not counted
   int64_t num_tokens = 0;  // sum of the edge lengths
   int64_t pages = 0;       // pages that the tree owns; the next field counts some of them
   int64_t evictable_pages = 0;
@@ -157,8 +157,10 @@ class PrefixTree {
                                                 const request::PrefixHashes& hashes,
                                                 const PrefixMatch& match, int64_t max_usable) const;
 
-  [[nodiscard]] int64_t depth(const PrefixNode* node) const;       // 0 for a null node
-  [[nodiscard]] int32_t state_slot(const PrefixNode* node) const;  // 0: the node has no state
+  // Depth of a node in tokens; 0 for null.
+  [[nodiscard]] int64_t depth(const PrefixNode* node) const;
+  // Slot of a node's state; 0: the node has none.
+  [[nodiscard]] int32_t state_slot(const PrefixNode* node) const;
 
   // The node on the path to `node` whose edge contains token num_tokens - 1; null if num_tokens is
   // 0.

@@ -363,7 +363,7 @@ struct RadixTree::PageCensus {
   Counts counts;
   std::unordered_set<int32_t> owned;
   std::unordered_map<int32_t, int64_t> shared;
-  std::vector<std::unordered_set<int32_t>> refs;  // by table with a window
+  std::vector<std::unordered_set<int32_t>> refs;  // by table with a window: pages found in nodes
 };
 
 void RadixTree::check_invariants(bool idle) const {
@@ -378,7 +378,7 @@ void RadixTree::check_invariants(bool idle) const {
   for_each_node([&](const PrefixNode& node) {
     ++census.counts.num_nodes;
     census.counts.num_tokens += static_cast<int64_t>(node.tokens.size());
-    if (idle) HEDDLE_CHECK_EQ(node.locks, 0);  // I5
+    if (idle) HEDDLE_CHECK_EQ(node.locks, 0);  // I5: an idle tree has no locks
     check_children(node);
     check_pages(node, census);
   });

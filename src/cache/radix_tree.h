@@ -44,7 +44,7 @@ namespace heddle::cache {
 class RadixTree {
  public:
   struct Counts {
-    int64_t num_nodes = 0;   // without the roots
+    int64_t num_nodes = 0;   // nodes of all trees, roots not counted
     int64_t num_tokens = 0;  // sum of the edge lengths
     int64_t pages = 0;       // pages that nodes own; the next field counts some of them
     int64_t evictable_pages = 0;
@@ -163,7 +163,7 @@ class RadixTree {
 
   PageAllocator& pages_;
   std::span<WindowPages> windows_;
-  Roots roots_;  // by namespace
+  Roots roots_;  // the root of each namespace's tree
   Counts counts_;
   std::unordered_map<int32_t, int64_t> shared_pages_;  // by page: how many nodes use it without
                                                        // owning it

@@ -41,7 +41,8 @@ namespace heddle::cache {
 struct PrefillStep {
   int64_t begin = 0;
   int64_t end = 0;
-  int64_t num_tokens = 0;                    // N, the tokens to prefill
+  int64_t num_tokens = 0;                    // N, the number of tokens that the sequence has to
+                                             // prefill
   std::span<const int64_t> forks;            // token counts at which other sequences part from this
                                              // one, in any order
   std::span<const int64_t> role_boundaries;  // token counts at which messages begin, ascending

@@ -58,7 +58,7 @@ class StatePool {
   StateLayout layout_;
   int64_t num_slots_ = 0;
   std::vector<int64_t> part_offsets_;  // by part: where its layers begin in memory_, in bytes
-  device::Buffer memory_;              // by part, then by layer
+  device::Buffer memory_;              // all parts one after the other, each with all layers
 };
 
 }  // namespace heddle::cache

@@ -165,8 +165,8 @@ class WindowPages {
   PageWindow sizes_;
   int64_t page_size_;
   IdPool ids_;
-  std::vector<State> states_;  // [ids + 1], by id
-  std::array<Ring, 2> rings_;  // for kPassed, kEnds
+  std::vector<State> states_;  // by page id: [ids + 1]
+  std::array<Ring, 2> rings_;  // the eviction lists kPassed and kEnds
   int64_t num_evictable_ = 0;
   int64_t num_evicted_ = 0;
   // Sum over all sequences of the pages that each pins or is guaranteed, whichever is more. A page

@@ -26,7 +26,8 @@ enum class DType : uint8_t {
   kPacked,  // a quantised weight; the view's `packed` describes its layout
 };
 
-[[nodiscard]] std::string_view to_string(DType dtype);  // "float32", "bfloat16", ...
+[[nodiscard]] std::string_view to_string(DType dtype);  // the name of the dtype: "float32",
+                                                        // "bfloat16", ...
 
 // Bits of one element: 4 for kI4. Aborts for kPacked, whose rows have different sizes
 // (quant/packed_rows.h).

@@ -100,7 +100,7 @@ class JsonBuilder {
   // The open containers, the outermost first; only the innermost one grows.
   std::vector<Json*> open_;
   Json* for_key_ = nullptr;    // the value of the key just read
-  std::vector<size_t> order_;  // scratch
+  std::vector<size_t> order_;  // scratch of drop_repeated_keys()
   std::string error_;
 };
 

@@ -76,7 +76,7 @@ class JsonValue {
 
  private:
   simdjson::dom::element element_;
-  std::string path_;  // empty for the document
+  std::string path_;  // path of the value; empty for the whole document
 };
 
 // A parsed document with the memory that its values refer to.

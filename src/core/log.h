@@ -12,14 +12,14 @@ namespace heddle {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError, kOff };
 
-void set_log_level(LogLevel level);  // default: kInfo
+void set_log_level(LogLevel level);  // lower levels are not shown; the default is kInfo
 
 enum class LogFormat {
-  kText,  // 2026-11-29 12:00:00.000 info Sentence
+  kText,  // for example: 2026-11-29 12:00:00.000 info Sentence
   kJson,  // {"time":"2026-11-29T12:00:00.000+01:00","level":"info","message":"Sentence"}
 };
 
-void set_log_format(LogFormat format);  // default: kText
+void set_log_format(LogFormat format);  // the default is kText
 
 // Whether messages of this level are shown. Check it before composing an expensive message.
 [[nodiscard]] bool logs(LogLevel level);

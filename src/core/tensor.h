@@ -63,7 +63,7 @@ class Shape {
     return true;
   }
 
-  [[nodiscard]] std::string to_string() const;  // "[3, 64]"
+  [[nodiscard]] std::string to_string() const;  // for example "[3, 64]"
 
  private:
   std::array<int64_t, kMaxRank> dims_{};

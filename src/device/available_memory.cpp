@@ -169,7 +169,7 @@ int64_t left_of_address_space(const std::string& root) {
     if (!line.starts_with(kName)) continue;
     std::istringstream words(line.substr(kName.size()));
     int64_t limit = 0;
-    if (!(words >> limit)) return kUnlimited;  // "unlimited"
+    if (!(words >> limit)) return kUnlimited;  // the limit is the word "unlimited"
     const int64_t used = number_after(root + "/proc/self/status", "VmSize:") * 1024;
     return std::max<int64_t>(0, limit - used);
   }

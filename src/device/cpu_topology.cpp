@@ -17,7 +17,8 @@ namespace {
 // numbers are not used, because they are unique only within a die or cluster.
 int first_of_core(int cpu) {
   const std::string folder = "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/";
-  for (const char* list : {"core_cpus_list", "thread_siblings_list"}) {  // "0,64" or "0-1"
+  // Contents such as "0,64" or "0-1".
+  for (const char* list : {"core_cpus_list", "thread_siblings_list"}) {
     std::ifstream file(folder + list);
     if (int first = 0; file >> first) return first;
   }

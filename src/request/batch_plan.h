@@ -96,7 +96,7 @@ struct PageUpdate {
   int32_t batch_slot = 0;
   uint32_t table = 0;
   int32_t first = 0;
-  PlanRange pages;  // range of BatchPlan::pages
+  PlanRange pages;  // range of BatchPlan::pages: the ids of the new pages
 };
 
 // Moves of pages and states before a step's first layer, in the order of execution. The memory of a
@@ -113,7 +113,7 @@ enum class MoveKind : uint8_t {
 
 struct Move {
   MoveKind kind = MoveKind::kCopyPage;
-  uint32_t table = 0;  // page table, for moves of pages
+  uint32_t table = 0;  // number of the page table, for moves of pages
   int32_t from = 0;
   int32_t to = 0;
 
@@ -122,7 +122,7 @@ struct Move {
 };
 
 struct PlannedSequence {
-  int64_t sequence_id = 0;  // repeated in the output
+  int64_t sequence_id = 0;  // repeated in the sequence's output
   int32_t batch_slot = 0;   // 0 to max_sequences - 1; reserved for the sequence while it runs
 
   // Range of BatchPlan::tokens: the tokens to compute in this step. It is empty only with

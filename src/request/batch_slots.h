@@ -31,7 +31,7 @@ struct BatchSlot {
   std::vector<TokenId> logprob_tokens;
   std::vector<TokenId> output_tokens;               // output tokens computed so far, for penalties;
                                                     // empty without penalties
-  std::array<PageList, ops::kMaxPageTables> pages;  // by page table
+  std::array<PageList, ops::kMaxPageTables> pages;  // the page lists, by page table
 
   // Tokens that may not be drawn as token `index` of the sequence.
   [[nodiscard]] std::span<const TokenId> forbidden_tokens(int64_t index) const {

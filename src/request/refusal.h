@@ -15,11 +15,11 @@
 namespace heddle::request {
 
 inline constexpr std::string_view kPriorityField = "priority";
-inline constexpr std::string_view kAnswersField = "n";  // number of answers per call
+inline constexpr std::string_view kAnswersField = "n";  // the number of answers per call
 
 struct Refusal {
   std::string_view field;   // one of the field names above; empty: refuse() did not make the status
-  std::string_view reason;  // the message without the field
+  std::string_view reason;  // the message without the name of the field
 };
 
 [[nodiscard]] Status refuse(std::string_view field, std::string_view reason);

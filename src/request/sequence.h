@@ -56,7 +56,8 @@ struct Sequence {
     if (request.prompt_logprobs) next_scored = std::max<int64_t>(request.prompt_logprobs->from, 1);
     if (request.constraint != nullptr) {
       constraint = request.constraint->start();
-      if (constraint->is_over()) request.stop.min_new_tokens = 0;  // the answer has no text
+      // The grammar allows no text at all.
+      if (constraint->is_over()) request.stop.min_new_tokens = 0;
     }
     ending_tokens = request.stop.token_ids;
     if (!request.stop.ignore_eos) {
@@ -73,12 +74,13 @@ struct Sequence {
   int64_t num_prompt_tokens = 0;
   std::string cache_namespace;         // sequences share cached prefixes only within a namespace
   PrefixHashes prefix_hashes;          // hashes of the prompt, and of output that the cache knows
-  std::vector<TokenId> tokens;         // prompt, then output
+  std::vector<TokenId> tokens;         // the prompt's tokens, then the output's
   std::vector<TokenId> ending_tokens;  // sorted; drawing one of these tokens ends the text
 
   // The scheduler writes the following fields.
   SequenceStatus status = SequenceStatus::kNew;
-  bool takes_long_rope = false;  // see PlannedSequence::takes_long_rope
+  bool takes_long_rope = false;  // rotated by the second rotary table; see
+                                 // PlannedSequence::takes_long_rope
   int64_t num_computed = 0;      // the first tokens, whose KV rows and state exist
   std::vector<int32_t> pages;    // the page of token t is pages[t / page_size]
   int32_t state_slot = 0;        // working state slot; 0: none

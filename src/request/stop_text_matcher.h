@@ -44,9 +44,9 @@ class StopPatternSearch {
   };
 
   std::shared_ptr<const StopPattern> pattern_;
-  std::vector<Way> ways_;       // ascending by begin
+  std::vector<Way> ways_;       // matches in progress, ascending by `begin`
   std::vector<int64_t> taken_;  // by state: the last position at which a match reached it
-  int64_t place_ = 0;           // position of the next byte
+  int64_t place_ = 0;           // position of the next byte in the text
   size_t num_open_ = 0;
 };
 
@@ -80,7 +80,7 @@ class StopTextMatcher {
 
   struct Match {
     int index = kNoMatch;
-    size_t size = 0;  // in bytes
+    size_t size = 0;  // length of the match in bytes
   };
 
   static void advance(Automaton& automaton, char byte);

@@ -31,7 +31,7 @@ inline constexpr double kMaxRepetitionPenalty = 2;
 
 struct RequestLimits {
   int64_t vocab_size = 0;
-  int64_t context_length = 0;  // prompt and output together
+  int64_t context_length = 0;  // most tokens of prompt and output together
 };
 
 // All three functions return kInvalidArgument for a field that is out of range.

@@ -27,8 +27,8 @@ template <typename Float>
 }
 
 struct RowScan {
-  float max = 0;       // -inf when all logits are masked
-  int32_t argmax = 0;  // the lowest id among equals
+  float max = 0;       // largest logit; -inf when all logits are masked
+  int32_t argmax = 0;  // token id of the largest logit; the lowest id among equals
   bool has_nan = false;
 };
 

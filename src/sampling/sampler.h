@@ -47,7 +47,7 @@ inline constexpr TokenId kNoToken = -1;
 inline constexpr int64_t kMaxVocabSize = (int64_t{1} << (64 - ops::kWeightBits)) - 1;
 
 struct SampleArgs {
-  std::span<float> logits;  // [V], overwritten
+  std::span<float> logits;  // logits of the row [V], overwritten
   const SamplingParams* params = nullptr;
   std::span<const TokenId> output_tokens;     // output so far, for penalties
   std::span<const TokenId> forbidden_tokens;  // tokens that may not be drawn now
@@ -128,13 +128,15 @@ class Sampler {
   // A logit that at least `count` tokens reach; -inf if the block maxima do not suffice to find
   // one.
   [[nodiscard]] float reached_by(size_t count);
-  void gather(const Row& row, float lowest_logit);  // fills candidates_
+  void gather(const Row& row, float lowest_logit);  // fills candidates_ with the tokens from
+                                                    // lowest_logit up
 
-  std::vector<int32_t> counts_;        // [V], all zero between calls
-  std::vector<float> block_max_;       // [blocks]
-  std::vector<float> block_scratch_;   // [blocks]
-  std::vector<uint64_t> block_sums_;   // [blocks]
-  std::vector<Candidate> candidates_;  // capacity V
+  std::vector<int32_t> counts_;        // [V] occurrences of each token in the output; all zero
+                                       // between calls
+  std::vector<float> block_max_;       // [blocks] the largest logit of each block
+  std::vector<float> block_scratch_;   // [blocks] scratch of reached_by()
+  std::vector<uint64_t> block_sums_;   // [blocks] the sum of each block's weights
+  std::vector<Candidate> candidates_;  // has capacity for V tokens
 };
 
 }  // namespace heddle::sampling

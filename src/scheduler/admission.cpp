@@ -275,7 +275,7 @@ void Admission::admit_first(BatchPlan& plan, double now_seconds) {
     first.without_cache = true;
     match = {};
     running = start(first, match, 0, now_seconds);
-    HEDDLE_CHECK(running != nullptr);  // check_fits() guarantees room
+    HEDDLE_CHECK(running != nullptr);  // check_fits() guarantees room for one sequence
   }
   parts_.waiting.remove_at(0);
   const Sequence& sequence = *first.sequence;

@@ -46,7 +46,8 @@ struct AdmissionOptions {
   bool by_priority = false;       // urgency comes before the policy's own order
   bool preemption = false;  // with by_priority: a more urgent sequence may preempt a running one if
                             // no batch slot is free
-  bool short_prompts_pass = false;  // choose_short_prompts() may choose prompts
+  bool short_prompts_pass = false;  // choose_short_prompts() may let short prompts overtake long
+                                    // ones
 };
 
 class Admission {

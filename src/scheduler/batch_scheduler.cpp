@@ -240,7 +240,7 @@ bool BatchScheduler::awaits_draws() { return drafts_.waits_for(running_.sequence
 void BatchScheduler::plan_prompts(int64_t num_decode_rows, const StepWork& streams,
                                   BatchPlan& plan) {
   const double now = clock_->now_seconds();
-  if (!options_.scheduling.mixed_batches) find_streams();  // they decode in later steps
+  if (!options_.scheduling.mixed_batches) find_streams();  // streams that decode in later steps
   running_.want_behind_prompts(drafts_.wanted_behind_prompts(decoding_),
                                drafts_.follows_prompts(decoding_));
   PrefillBudget budget = admission_.budget(num_decode_rows);
@@ -275,7 +275,7 @@ bool BatchScheduler::make_room_for_next_token(RunningSequence& running) {
 // Returns one sequence to the queue. True if its memory is free already, false if it is freed only
 // after the step in flight.
 bool BatchScheduler::retract_one() {
-  if (running_.any_leaving()) return false;  // a leaving sequence already frees memory
+  if (running_.any_leaving()) return false;  // a leaving sequence will free memory anyway
   RunningSequence* const victim = preemption_.choose_retraction(running_);
   if (victim == nullptr) {
     // The last running sequence shares a cached prefix that occupies pages it needs.
@@ -383,7 +383,8 @@ void BatchScheduler::remove(RunningSequence& running) {
                         .without_cache = running.returns_without_cache,
                         .tenant = running.tenant,
                         .urgency = running.urgency,
-                        .short_of_room = true,  // a batch slot is free now
+                        .short_of_room = true,  // so that arrivals do not take the batch slot it
+                                                // has just freed
                         .prefilled_at_arrival = running_.prefilled_tokens()});
   } else {
     sequence.status = SequenceStatus::kFinished;

@@ -25,7 +25,7 @@ struct ServiceRates {
 struct DeadlineView {
   double ttft_slo_seconds = 0;     // target for the time from arrival to the first token; 0: none
   double deadline_seconds = 0;     // limit for the time from arrival to the end; 0: none
-  double elapsed_seconds = 0;      // time since arrival
+  double elapsed_seconds = 0;      // seconds since the request arrived
   int64_t uncached_tokens = 0;     // prompt tokens still to be computed
   int64_t output_tokens_left = 0;  // expected output tokens still to come; 0: unknown
   bool has_first_token = false;    // the first token was drawn, so ttft_slo_seconds no longer

@@ -97,7 +97,8 @@ void StepPace::step_completed(double now_seconds, const StepYield& yield) {
   if (seconds <= 0 || step.work.new_tokens == 0 || yield.warms_up) return;
   step_times_.add(step.work, step.prefills, seconds);
   const auto tokens = static_cast<double>(step.work.new_tokens);
-  if (step.work.new_tokens - step.num_drafts > 2 * step.num_sequences) {  // mostly prompt tokens
+  // Most tokens of the step are prompt tokens.
+  if (step.work.new_tokens - step.num_drafts > 2 * step.num_sequences) {
     blend(rates_.prefill_tokens_per_second, tokens / seconds);
   } else {
     blend(rates_.decode_tokens_per_second, 1 / seconds);

@@ -58,7 +58,7 @@ struct StepPaceOptions {
 // The result of a finished step, for the statistics.
 struct StepYield {
   int64_t num_tokens = 0;  // tokens that the step drew
-  bool warms_up = false;   // request::StepOutput::warms_up
+  bool warms_up = false;   // the step's time is not typical; request::StepOutput::warms_up
 };
 
 // StepPace measures the steps in flight, from planning to completion:
@@ -120,8 +120,8 @@ class StepPace {
   StepTimeModel step_times_;
   speculative::DraftCost draft_cost_;
   ServiceRates rates_;
-  Step planned_;                       // the step being planned
-  std::vector<Step> in_flight_;        // oldest first
+  Step planned_;                       // the step that is being planned
+  std::vector<Step> in_flight_;        // steps in flight, the oldest first
   double last_step_seconds_ = 0;       // when the last step ended, in seconds
   int64_t last_num_made_ = 0;          // drafts that the runner made after the last step
   double prefill_seconds_ = kNoLimit;  // seconds that prompts may still take in the step being

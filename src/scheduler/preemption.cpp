@@ -91,7 +91,7 @@ std::span<RunningSequence* const> Preemption::victims_for(const PreemptionNeed& 
                                                           double now_seconds) {
   candidates_.clear();
   victims_.clear();
-  if (running.any_leaving()) return {};  // a leaving sequence frees memory already
+  if (running.any_leaving()) return {};  // a leaving sequence will free memory anyway
   for (const RunningSequence* candidate : running.sequences()) {
     const request::Sequence& sequence = *candidate->sequence;
     const int64_t shared_pages = candidate->cached.shared_tokens / page_size_;

@@ -37,7 +37,7 @@ struct PreemptionRules {
   int32_t max_preemptions = 3;   // a request that was preempted this often is not preempted again
   double min_run_seconds = 0.2;  // a request is protected for this long after its admission, in
                                  // seconds
-  int32_t max_victims = 4;       // most victims of one pass
+  int32_t max_victims = 4;       // most running requests preempted in one pass
 
   // Our rules, with the numbers of the options.
   [[nodiscard]] static PreemptionRules from(const SchedulingOptions& options);

@@ -113,7 +113,7 @@ struct PrefillDemand {
   int64_t context_tokens = 0;   // tokens that are computed or cached; the prefill begins after them
   int64_t pending_tokens = 0;   // tokens still to be computed; at least 1
   int64_t new_tokens_left = 0;  // max_new_tokens - output so far, at least 0
-  int64_t held_tokens = 0;      // pending tokens that already have pages
+  int64_t held_tokens = 0;      // pending tokens for which pages are allocated already
   // Most tokens that this pass may compute of it.
   int64_t most_tokens = std::numeric_limits<int64_t>::max();
   // Most pending tokens for which there are rows to score them. A chunk cut there does not stop
@@ -125,7 +125,7 @@ enum class PrefillVerdict {
   kAdmit,
   kNoBatchSlot,  // all batch slots are in use
   kNoState,      // all state slots are in use
-  kNoMemory,     // the pages do not suffice
+  kNoMemory,     // the pages do not suffice for the request
   kBudget,       // the pass's input or chunk tokens are used up; the next pass continues
 };
 
@@ -186,7 +186,7 @@ class PrefillBudget {
   double total_ = 0;
   double now_ = 0;
   int64_t input_ = 0;
-  int64_t chunk_ = 0;  // kUnlimited when prompts are never cut
+  int64_t chunk_ = 0;  // tokens left of the step; kUnlimited when prompts are never cut
   int64_t batch_slots_ = 0;
   int64_t state_slots_ = 0;
   int64_t scored_rows_ = 0;

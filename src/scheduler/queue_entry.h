@@ -31,7 +31,7 @@ struct QueueEntry {
 
   // The longest cached prefix of the sequence.
   int64_t matched_tokens = 0;        // cached tokens that the sequence can use; fewer than it has
-  int64_t uncached_tokens = 0;       // tokens - matched_tokens
+  int64_t uncached_tokens = 0;       // tokens still to be computed: tokens - matched_tokens
   const void* match_node = nullptr;  // deepest matched node of the prefix tree; null: the root
 
   // Filled in by InBatchSharing::mark().

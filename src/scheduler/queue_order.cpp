@@ -122,7 +122,8 @@ bool QueueOrder::before(const Key& a, const Key& b) {
 }
 
 void QueueOrder::sort_by_keys(std::vector<QueueEntry>& entries) {
-  if (std::is_sorted(keys_.begin(), keys_.end(), before)) return;  // usual for fcfs
+  // Already in order, which is usual for fcfs.
+  if (std::is_sorted(keys_.begin(), keys_.end(), before)) return;
   std::sort(keys_.begin(), keys_.end(), before);
   sorted_.clear();
   for (const Key& key : keys_) sorted_.push_back(entries[static_cast<size_t>(key.index)]);

@@ -40,7 +40,7 @@ struct QueuePolicyChoice {
 [[nodiscard]] int64_t saturating_subtract(int64_t a, int64_t b);
 
 struct PriorityRules {
-  bool enabled = false;                     // QueuePolicyChoice::by_priority
+  bool enabled = false;                     // priorities are on; QueuePolicyChoice::by_priority
   bool low_values_first = false;            // smaller priority values are more urgent
   std::optional<int64_t> default_priority;  // priority of requests that have none; no value: they
                                             // are least urgent

@@ -62,7 +62,7 @@ enum class Leaving {
 struct PlannedDrafts {
   std::span<const TokenId> tokens;
   std::span<const int32_t> parents;
-  bool forced = false;  // PlannedSequence::drafts_are_forced
+  bool forced = false;  // forced by the answer's grammar; PlannedSequence::drafts_are_forced
 };
 
 struct RunningSequence {
@@ -88,7 +88,8 @@ struct RunningSequence {
   Leaving leaving = Leaving::kNo;
 
   // The data about the batch slot that earlier plans have sent to the runner:
-  bool sent = false;                                         // the SlotStart was sent
+  // The slot's parameters (SlotStart) were sent.
+  bool sent = false;
   std::array<int64_t, ops::kMaxPageTables> sent_pages = {};  // number of pages sent, by page table
 
   // Set by the caller of start().
@@ -218,9 +219,9 @@ class RunningSet {
 
   request::StepLimits limits_;
   cache::PrefixCache& cache_;
-  std::vector<RunningSequence> slots_;     // by batch slot
-  std::vector<int32_t> free_slots_;        // the last one is assigned next
-  std::vector<RunningSequence*> running_;  // in the order of their start
+  std::vector<RunningSequence> slots_;     // the running sequences, by batch slot
+  std::vector<int32_t> free_slots_;        // free batch slots; the last one is assigned next
+  std::vector<RunningSequence*> running_;  // running sequences in the order of their start
   int64_t prefilled_tokens_ = 0;
   int64_t wanted_behind_prompts_ = 0;
   bool network_follows_prompts_ = false;

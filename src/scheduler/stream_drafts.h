@@ -104,7 +104,7 @@ class StreamDrafts {
   [[nodiscard]] int64_t depth() const;
   [[nodiscard]] int64_t wanted_depth() const;
 
-  std::unique_ptr<speculative::Drafter> drafter_;  // may be null
+  std::unique_ptr<speculative::Drafter> drafter_;  // proposes drafts; may be null
   StreamDraftsOptions options_;
   const speculative::DraftCost* cost_;
   const speculative::DraftOdds* odds_;
@@ -114,7 +114,7 @@ class StreamDrafts {
                                                          // parents_
   std::vector<char> forced_;                             // by stream: 1 if its drafts are forced
   std::vector<TokenId> tokens_;                          // the drafts of all streams
-  std::vector<int32_t> parents_;                         // the parents of drafts in trees
+  std::vector<int32_t> parents_;                         // parents of the drafts that form trees
   speculative::Drafts proposed_;                         // scratch: proposals for one stream
   std::vector<speculative::DraftCost::Stream> weighed_;  // by stream: its number of drafts and
                                                          // acceptance trend, for DraftCost

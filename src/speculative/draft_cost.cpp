@@ -42,7 +42,8 @@ double drafts_of_a_stream(int64_t num_streams, int64_t num_rows) {
 size_t DraftCost::class_of(int64_t count) {
   const auto value = static_cast<uint64_t>(std::max<int64_t>(count, 1));
   if (value <= 8) return static_cast<size_t>(value - 1);
-  const auto octave = static_cast<size_t>(std::bit_width(value - 1)) - 4;  // 9 to 16: 0
+  // 0 for counts from 9 to 16.
+  const auto octave = static_cast<size_t>(std::bit_width(value - 1)) - 4;
   const bool upper = ((value - 1) >> (octave + 2) & 1) != 0;
   return std::min<size_t>(8 + 2 * octave + (upper ? 1 : 0), kClasses - 1);
 }

@@ -63,7 +63,8 @@ class DraftCost {
   // A stream of the next step.
   struct Stream {
     int64_t num_drafts = 0;  // drafts that the stream may have
-    double trend = 1;        // DraftOdds::AcceptanceTrend::value() of the stream
+    double trend = 1;        // accepted relative to expected drafts;
+                             // DraftOdds::AcceptanceTrend::value()
   };
 
   void add(const Step& step);
@@ -97,7 +98,7 @@ class DraftCost {
 
   struct Plain {
     double seconds = 0;
-    int64_t count = 0;     // plain steps measured
+    int64_t count = 0;     // number of plain steps measured
     int64_t since = 0;     // steps with drafts since the last plain ones that were due
     int64_t due = 0;       // plain steps that must run before the next step with drafts
     double credit = 0;     // plain steps that drafts have saved; negative: debt
@@ -107,7 +108,7 @@ class DraftCost {
   struct Ratio {
     double drafts = 0;  // drafts of each stream
     double value = 0;   // duration relative to a plain step
-    int64_t count = 0;  // steps measured
+    int64_t count = 0;  // number of steps measured
     int64_t at = 0;     // number of steps with so many streams when it was last measured
   };
 
@@ -121,10 +122,10 @@ class DraftCost {
   void add_drafted(Plain& plain, const Step& step);
   void measure(size_t streams, const Step& step, double value, double expected);
 
-  std::array<Plain, kClasses> plain_;  // indexed by class_of(streams)
+  std::array<Plain, kClasses> plain_;  // measured plain steps, indexed by class_of(streams)
   // Indexed by class_of(streams), then class_of(rows).
   std::array<std::array<Ratio, kClasses>, kClasses> ratios_;
-  std::array<int64_t, kClasses> num_steps_{};  // indexed by class_of(streams)
+  std::array<int64_t, kClasses> num_steps_{};  // number of all steps, indexed by class_of(streams)
 };
 
 }  // namespace heddle::speculative

@@ -34,7 +34,7 @@ void NgramDrafter::judge(const request::Sequence& sequence, Text& text) {
   // Parents come before their children, so one pass follows the branch that came true.
   int32_t last = -1;
   int64_t depth = 0;
-  bool ends = true;  // no draft follows `last`
+  bool ends = true;  // whether no draft follows draft `last`
   for (int32_t i = 0; i < std::ssize(proposed.tokens); ++i) {
     if (parent_of(proposed, i) != last) continue;
     ends = false;

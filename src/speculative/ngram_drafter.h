@@ -64,7 +64,7 @@ class NgramDrafter final : public Drafter {
   void draft_way(const Way& way, int64_t most, const Text& text, Drafts& drafts);
 
   int32_t num_branches_;
-  std::unordered_map<int64_t, Text> texts_;  // keyed by sequence id
+  std::unordered_map<int64_t, Text> texts_;  // texts of running sequences, by sequence id
   TextIndex shared_;
   std::vector<Way> ways_;  // matches for the current text, the likeliest first
   std::vector<TextIndex::Match> matches_;

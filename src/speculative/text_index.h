@@ -74,10 +74,10 @@ class TextIndex {
   void link(int64_t position);
 
   size_t capacity_;              // size that tokens_ and previous_ may grow to
-  std::vector<TokenId> tokens_;  // indexed by slot()
+  std::vector<TokenId> tokens_;  // the ring of tokens, indexed by slot()
   // Indexed by slot(): the previous position that ends with the same tokens, or -1.
   std::vector<int64_t> previous_;
-  std::vector<int64_t> latest_;  // indexed by bucket()
+  std::vector<int64_t> latest_;  // the latest position with these last tokens, indexed by bucket()
   int64_t size_ = 0;             // number of tokens appended so far
 };
 

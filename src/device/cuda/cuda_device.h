@@ -19,7 +19,7 @@ struct CUstream_st;
 namespace heddle::device {
 
 struct CudaProperties {
-  std::string name;  // "NVIDIA H200"
+  std::string name;  // for example "NVIDIA H200"
   int index = 0;     // the driver's number of the device
   int major = 0;     // compute capability, major part
   int minor = 0;     // compute capability, minor part

@@ -69,9 +69,9 @@ class DeviceTrees {
   int32_t level_ = 0;
   GreedyRows rows_;
   device::Buffer top_logits_;
-  device::Buffer memory_;  // the trees
+  device::Buffer memory_;  // the trees, in the form of ops/drafting/grow_trees.h
   device::Buffer next_ids_, next_parents_, next_masks_;
-  device::ReadbackRing selected_;   // SelectedDrafts [max_rows]
+  device::ReadbackRing selected_;   // the selected drafts: SelectedDrafts [max_rows]
   std::vector<SteadyBlock> asked_;  // uploads by level, then the upload of select()
 };
 

@@ -276,8 +276,8 @@ Status DraftMaker::make_trees_on_device(const ops::ForwardContext& forward) {
     } else {
       going_on_.clear();
     }
-    auto grown = grown_.begin();            // some of the sequences in grown_, in the same order
-    for (const size_t index : going_on_) {  // some of them, in the same order
+    auto grown = grown_.begin();
+    for (const size_t index : going_on_) {  // some of the sequences in grown_, in the same order
       while (grown->tree != static_cast<int32_t>(index)) ++grown;
       grown->next_row = streams_[index].row;
     }

@@ -131,7 +131,7 @@ class DraftMaker : public Drafting {
   ForwardPass* target_;
   int64_t max_pages_;
   speculative::TreeShape shape_;
-  std::optional<GreedyTokens> greedy_tokens_;  // for chains
+  std::optional<GreedyTokens> greedy_tokens_;  // used for chains of drafts
   std::optional<DrawnFeed> feed_;              // used if the logits are on the device
   std::optional<DrawnFeed> first_feed_;        // used for chains on the device, by steps begun
                                                // ahead
@@ -143,14 +143,15 @@ class DraftMaker : public Drafting {
   bool warmed_up_ = false;  // a step of the network was a warm-up
   bool may_keep_ = false;   // all drafts of the step may be kept
   int32_t page_size_ = 0;
-  std::vector<Stream> streams_;  // the first num_streams_ are in use
+  std::vector<Stream> streams_;  // only the first num_streams_ are in use
   size_t num_streams_ = 0;
   std::vector<size_t> going_on_;  // indices of the streams in the network's last step
   std::vector<int32_t> ids_, positions_, logit_rows_, rows_;
   std::vector<int32_t> query_start_, context_lens_, page_table_;
   std::vector<int32_t> tree_starts_;
   std::vector<uint64_t> tree_masks_, next_masks_;
-  std::vector<speculative::Candidate> candidates_;  // [rows, topk]
+  std::vector<speculative::Candidate> candidates_;  // [rows, topk], by row of the network's last
+                                                    // step
   std::vector<speculative::Candidate> of_row_;
   speculative::Drafts drafts_;
 };

@@ -145,7 +145,8 @@ Status DraftPass::enqueue_next(std::span<const int32_t> ids, std::span<const int
   HEDDLE_CHECK_EQ(rows.size(), ids.size());
   const TensorView given = last_->output(1);
   const int64_t row_bytes = bytes_of(vectors_.dtype, vectors_.shape[1]);
-  const int64_t given_bytes = bytes_of(given.dtype, given.row_stride);  // rows may be padded
+  // Rows of the source may be padded.
+  const int64_t given_bytes = bytes_of(given.dtype, given.row_stride);
   // For each run of consecutive rows.
   for (size_t i = 0; i < rows.size();) {
     size_t end = i + 1;

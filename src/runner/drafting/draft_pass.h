@@ -28,7 +28,7 @@ struct DraftPassOptions {
                                   // says
   bool in_models_folder = false;  // `weights_dir` is the model's folder
   std::optional<checkpoint::Rounding> rounding;  // quantises the weights at load
-  int num_threads = 0;                           // threads for loading
+  int num_threads = 0;                           // CPU threads for loading
   Captures captures;
   int64_t max_rows = 64;  // most rows of a step of the network alone, and most logit rows of any
                           // step
@@ -125,9 +125,9 @@ class DraftPass {
   int64_t vocab_size_ = 0;
   std::unique_ptr<BatchProgram> first_;
   std::unique_ptr<BatchProgram> next_;
-  BatchProgram* last_ = nullptr;  // program of the last step
+  BatchProgram* last_ = nullptr;  // the program that computed the last step
   device::Buffer memory_;
-  MutableTensorView vectors_;  // [max_rows, H]: input of next_
+  MutableTensorView vectors_;  // [max_rows, H]: the vectors that next_ reads
   std::vector<TensorView> target_vectors_;
 };
 

@@ -34,7 +34,8 @@ class GreedyRows {
   int64_t max_rows_ = 0;
   int64_t vocab_size_ = 0;
   ops::DrawKind kind_ = ops::DrawKind::kAny;
-  device::Buffer table_;  // SamplingRow [max_rows], then SamplingSlot [max_rows]
+  device::Buffer table_;  // the rows' arguments: SamplingRow [max_rows], then SamplingSlot
+                          // [max_rows]
   device::Buffer sampled_;
   device::Buffer workspace_;
 };

@@ -78,8 +78,8 @@ class GreedyTokens {
 
   struct OnDevice {
     GreedyRows rows;
-    device::Buffer drawn;             // [max_steps, max_rows] i32
-    device::ReadbackRing drawn_host;  // one block for each table
+    device::Buffer drawn;             // chosen tokens in device memory: i32 [max_steps, max_rows]
+    device::ReadbackRing drawn_host;  // chosen tokens in host memory, one block for each table
   };
 
   GreedyTokens() = default;

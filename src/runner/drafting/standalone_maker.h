@@ -97,7 +97,7 @@ class StandaloneMaker : public Drafting {
     const StepSequence* sequence = nullptr;
     int32_t guess_state = 0;      // state slot for the copy of its state
     int32_t row = 0;              // its row among the logits of the last step
-    std::vector<int32_t> places;  // GreedyTokens::place() of each draft
+    std::vector<int32_t> places;  // indices of its drafts: GreedyTokens::place()
     TokenId last_draft = 0;       // the last draft, if the host knows it
   };
 
@@ -145,8 +145,8 @@ class StandaloneMaker : public Drafting {
   int64_t max_pages_;
   int64_t max_tokens_;           // longest text that the small model reads
   int64_t vocab_size_;           // vocabulary that both models share
-  std::vector<Text> texts_;      // by batch slot
-  std::vector<Stream> streams_;  // the first num_streams_ are in use
+  std::vector<Text> texts_;      // by batch slot: what was read of its sequence
+  std::vector<Stream> streams_;  // only the first num_streams_ are in use
   size_t num_streams_ = 0;
   std::vector<Stream*> going_on_;
   std::vector<Rows> unread_;      // the unread tokens of the step's texts, the shortest first

@@ -43,7 +43,7 @@ class WrittenRows {
   [[nodiscard]] int32_t& rows_of(int32_t page) { return rows_[static_cast<size_t>(page)]; }
 
   int32_t page_size_;
-  std::vector<int32_t> rows_;          // by page
+  std::vector<int32_t> rows_;          // by page: number of leading rows that are written
   std::vector<int64_t> begun_tokens_;  // by batch slot, during take(): tokens with which a starting
                                        // sequence begins
 };

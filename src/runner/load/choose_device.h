@@ -41,7 +41,7 @@ inline constexpr int64_t kLeastPoolLimit = int64_t{1} << 30;
 // Defaults of options that the user did not set.
 struct DeviceDefaults {
   int64_t chunked_prefill_tokens = 0;
-  int32_t max_running_requests = 0;  // upper limit
+  int32_t max_running_requests = 0;  // default upper limit of running requests
   double memory_fraction = 0;
 
   // If neither their share of the memory nor their tokens are given, pools get at most this many

@@ -19,7 +19,7 @@ namespace heddle::runner {
 
 struct ChosenDrafts {
   DraftAlgorithm algorithm = DraftAlgorithm::kNone;  // never kAuto
-  std::unique_ptr<const models::DraftModel> model;   // null: no draft network
+  std::unique_ptr<const models::DraftModel> model;   // the draft network; null: there is none
   std::string reason;  // why nothing drafts, if the runner decided that
 };
 

@@ -64,7 +64,7 @@ class ModelLoad {
   }
 
   const EngineOptions asked_;
-  EngineOptions options_;  // with the choices made
+  EngineOptions options_;  // the options with the runner's choices filled in
   ChosenDevice device_;
   DeviceDefaults defaults_;
   int64_t free_before_ = 0;  // free memory of a GPU before loading
@@ -74,7 +74,7 @@ class ModelLoad {
   std::unique_ptr<ForwardPass> pass_;
   std::unique_ptr<ForwardPass> small_model_;  // at most one of small_model_ and draft_pass_ is set
   std::unique_ptr<DraftPass> draft_pass_;
-  std::optional<models::CacheNeeds> draft_needs_;  // needs of the drafter
+  std::optional<models::CacheNeeds> draft_needs_;  // pages and states that the drafter needs
   PlannedPools planned_;
   PoolSizes sizes_;
   request::StepLimits limits_;

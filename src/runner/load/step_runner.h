@@ -60,7 +60,7 @@ class StepRunner final : public Runner {
   StepExecutor executor_;
   FollowingRanks others_;
   std::unique_ptr<StepThread> thread_;       // CPU only; destroyed before everything that it uses
-  std::optional<DeviceSteps> device_steps_;  // for other devices
+  std::optional<DeviceSteps> device_steps_;  // used on devices other than the CPU
 };
 
 }  // namespace heddle::runner

@@ -154,7 +154,7 @@ Status ForwardPass::compile() {
   const auto lookup = [this](std::string_view name) { return find_constant(name); };
   const ops::Extents largest{.tokens = options_.max_step_tokens,
                              .logits = options_.max_logit_rows,
-                             .sequences = 1 +  // for padding
+                             .sequences = 1 +  // one more sequence for padding
                                           (options_.max_sequences > 0 ? options_.max_sequences
                                                                       : options_.max_step_tokens)};
 

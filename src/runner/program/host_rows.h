@@ -28,8 +28,8 @@ class HostRows {
   [[nodiscard]] const MutableTensorView& view() const { return rows_; }
 
  private:
-  MutableTensorView rows_;                      // in host memory
-  std::optional<device::ReadbackRing> pinned_;  // a ring of one block
+  MutableTensorView rows_;                      // the rows in host memory
+  std::optional<device::ReadbackRing> pinned_;  // pinned memory for the copy, a ring of one block
   std::vector<float> converted_;
 };
 

@@ -16,7 +16,8 @@
 namespace heddle::runner {
 
 struct KvRequest {
-  std::optional<DType> asked;  // EngineOptions::kv_cache_dtype; no value: kAuto
+  std::optional<DType> asked;  // the dtype that EngineOptions::kv_cache_dtype names; no value:
+                               // kAuto
   bool float32_run = false;    // exact mode, or a dtype of float32: nothing is rounded unless asked
                                // for
 };

@@ -65,7 +65,7 @@ class ModelConstants {
   checkpoint::LoadedWeights weights_;
   models::DerivedWeights derived_;
   std::vector<device::Buffer> memory_;  // device memory; empty if the device reads host memory
-  std::map<std::string, TensorView, std::less<>> views_;  // views of derived_
+  std::map<std::string, TensorView, std::less<>> views_;  // views of derived_, by name
 };
 
 }  // namespace heddle::runner

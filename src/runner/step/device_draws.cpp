@@ -125,7 +125,8 @@ Status DeviceDraws::add_draws(DeviceSampling& sampling, const request::BatchPlan
     int32_t depth = i;
     if (sequence.has_tree) {
       depth = tree_.depths()[static_cast<size_t>(i)];
-      output.path = tree_.masks()[static_cast<size_t>(i)] >> 1;  // node 0 is no draft
+      // Without the bit of node 0, which is no draft.
+      output.path = tree_.masks()[static_cast<size_t>(i)] >> 1;
     } else if (i > 0) {
       output.path = output.path << 1 | 1;
     }

@@ -126,7 +126,7 @@ class DeviceDraws {
   OutputCounts counts_;
   DrawnFeed feed_;
   DraftWalk walk_;
-  std::vector<Running> running_;  // kMaxStepsInFlight entries, used in turn
+  std::vector<Running> running_;  // one entry for each of kMaxStepsInFlight steps, used in turn
   speculative::DraftTree tree_;   // scratch: the tree of the current sequence
   std::vector<int32_t> expected_missing_;
 };

@@ -183,7 +183,7 @@ Status DeviceSampling::enqueue(ops::Context& context, device::Stream& stream,
 
   const std::span<ops::SampledRow> sampled = results();
   for (ops::SampledRow& row : sampled) row.outcome = ops::SampleOutcome::kPending;
-  tells_ = fetched_.empty();  // otherwise copies follow the kernels
+  tells_ = fetched_.empty();  // with fetched logits, copies follow the kernels
   num_told_ = 0;
   auto* top_logits = reinterpret_cast<ops::TopLogit*>(sampled.data() + R);
   HEDDLE_RETURN_IF_ERROR(ops::sample_rows(

@@ -114,7 +114,7 @@ class DeviceSampling {
   // The draws of a step in the form that the device reads.
   struct Asked {
     std::vector<ops::SamplingRow> rows;
-    std::vector<ops::SamplingSlot> slots;  // by row
+    std::vector<ops::SamplingSlot> slots;  // by row of logits: the parameters of its draw
     std::vector<int32_t> forbidden;
     std::vector<ops::TokenBias> biases;
     std::vector<uint32_t> masks;  // ceil(V / 32) words for each row with a mask
@@ -153,12 +153,13 @@ class DeviceSampling {
   Asked uploaded_;                     // the contents of upload_
   std::vector<float> temperatures_;    // temperature of the weights, by row
   std::vector<int64_t> scored_;        // rows added by add_scored()
-  std::vector<RowLogits> row_logits_;  // by row
+  std::vector<RowLogits> row_logits_;  // by row of logits: its range in fetched_
   std::vector<Fetched> fetched_;
   // upload_ never waits: the caller begins no step before the step that used the same memory is
   // done.
   device::UploadRing upload_;
-  device::ReadbackRing results_;  // SampledRow [R], then TopLogit [R, kMostTopLogits]
+  device::ReadbackRing results_;  // results of the draws: SampledRow [R], then TopLogit [R,
+                                  // kMostTopLogits]
   device::ReadbackRing fetched_logits_;
   device::Buffer workspace_;
   device::Buffer drawn_;

@@ -44,7 +44,7 @@ class DeviceSteps {
   StepExecutor& executor_;
   std::array<Entry, kMaxStepsInFlight> entries_;
   std::vector<request::StepOutput> spare_;
-  const Status out_of_memory_;  // allocated in advance
+  const Status out_of_memory_;  // error created in advance, while memory is left
   int64_t num_submitted_ = 0;
   int64_t num_waited_ = 0;
 };

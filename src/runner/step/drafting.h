@@ -38,7 +38,8 @@ struct DraftedStep {
   const Pools& pools;              // the pools of the model
   std::span<const int32_t> paths;  // what StepSequence::path refers to; empty before the host knows
                                    // the draws
-  std::span<const request::SampledToken> tokens;  // what StepSequence::drawn refers to
+  std::span<const request::SampledToken> tokens;  // drawn tokens of the step; StepSequence::drawn
+                                                  // is a range of them
 
   [[nodiscard]] std::span<const request::SampledToken> drawn(const StepSequence& sequence) const {
     return part_of(tokens, sequence.drawn);

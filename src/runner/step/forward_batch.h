@@ -27,7 +27,7 @@ namespace heddle::runner {
 enum class LogitRows {
   kSampled,  // the last row of every sequence with `sample` or a snapshot with `keep_hidden`, and
              // rows that score tokens
-  kAll,      // the logits of all rows
+  kAll,      // all rows of the step
 };
 
 // Most pages of a sequence of `context_length` tokens.
@@ -42,11 +42,12 @@ class ForwardBatch {
     int64_t max_sequences = 0;
     int64_t max_pages_per_sequence = 0;
     int32_t page_size = 16;
-    std::vector<cache::PageWindow> windows;  // PoolSizes::windows
-    int64_t max_draft_rows = 0;              // StepLimits::max_draft_rows
+    std::vector<cache::PageWindow> windows;  // windows of page tables 1 and up; PoolSizes::windows
+    int64_t max_draft_rows = 0;              // most rows of sequences with drafts;
+                                             // StepLimits::max_draft_rows
     int32_t first_draft_slot = 0;  // first of max_draft_rows state slots for drafts; 0: the model
                                    // has no states
-    int64_t max_scored_rows = 0;   // StepLimits::max_scored_rows
+    int64_t max_scored_rows = 0;   // most rows that score tokens; StepLimits::max_scored_rows
     int64_t num_hidden_slots = 0;  // snapshot slots 1 to this number can store hidden vectors; 0:
                                    // none can
   };

@@ -69,7 +69,7 @@ class OutputCounts {
   std::vector<int64_t> num_counted_;  // by batch slot: output tokens counted, including tokens of
                                       // running steps
   std::vector<ops::CountedToken> counted_;  // tokens that this step counts
-  SteadyBlock block_;                       // holds the arrays above
+  SteadyBlock block_;                       // device copy of counted_
 };
 
 }  // namespace heddle::runner

@@ -143,7 +143,7 @@ class Pools {
     return !table_layers_[0].empty() && table_layers_[0].front().k.shape[0] > 1;
   }
 
-  std::vector<PagePool> pages_;  // a draft network's pools come last
+  std::vector<PagePool> pages_;  // pools of pages, by group; those of a draft network come last
   // One pool for each state group. snapshots_ is empty if snapshots use the state slots. If hidden
   // vectors are kept, they are in the last pool of snapshots_, or of states_ if that is empty; its
   // scratch rows come last.
@@ -157,8 +157,8 @@ class Pools {
   std::array<ops::MirroredSpan<ops::KvLayer>, ops::kMaxPageTables> mirrored_layers_;
   std::vector<ops::StateLayer> state_layers_;
   std::vector<ops::SnapshotLayer> snapshot_layers_;
-  std::vector<ops::StatePartView> state_parts_;  // the parts of all layers
-  MirroredLists tables_;                         // tables of the layers
+  std::vector<ops::StatePartView> state_parts_;  // the states' parts of all layers
+  MirroredLists tables_;                         // device copies of the layer tables
   ops::MirroredSpan<ops::StatePartView> part_table_;
   std::vector<ops::IdCopy> step_ids_;  // scratch of begin_step()
   std::vector<int32_t> released_;      // scratch of begin_step()

@@ -47,9 +47,9 @@ namespace heddle::runner {
 
 // How the steps of a StepExecutor make and accept drafts.
 struct StepDrafts {
-  std::unique_ptr<Drafting> maker;  // null: the runner makes no drafts
+  std::unique_ptr<Drafting> maker;  // makes drafts; null: the runner makes none
 
-  double simulated_acceptance = 0;  // see SpeculativeOptions
+  double simulated_acceptance = 0;  // tokens per step for a simulation; see SpeculativeOptions
 };
 
 class StepExecutor {
@@ -118,8 +118,8 @@ class StepExecutor {
   TokenSource tokens_;
   KeptDrafts kept_drafts_;
   Settlement settlement_;
-  std::unique_ptr<Drafting> drafting_;                // null: the runner makes no drafts
-  std::array<RunningStep, kMaxStepsInFlight> steps_;  // used in turn
+  std::unique_ptr<Drafting> drafting_;                // makes drafts; null: the runner makes none
+  std::array<RunningStep, kMaxStepsInFlight> steps_;  // running steps by number, used in turn
   int64_t num_begun_ = 0;
   int64_t num_finished_ = 0;
 };

@@ -63,7 +63,7 @@ class StepThread {
   }
 
   Step step_;
-  const Status out_of_memory_;              // allocated in advance
+  const Status out_of_memory_;              // error created in advance, while memory is left
   std::vector<request::StepOutput> spare_;  // accessed by the caller only
   int64_t num_waited_ = 0;                  // accessed by the caller only
 

@@ -37,13 +37,13 @@ class TokenSource {
  public:
   enum class Place : uint8_t {
     kNone,    // no token was drawn, or the draw failed
-    kHost,    // the host knows the token
+    kHost,    // the host knows the last drawn token
     kDevice,  // a step in flight draws the token on the device
   };
 
   struct Drawn {
     Place place = Place::kNone;
-    TokenId token = sampling::kNoToken;  // the token, for kHost
+    TokenId token = sampling::kNoToken;  // the last drawn token, for kHost
     int32_t row = -1;                    // for kDevice: the row of the running step's logits from
                                          // which it is drawn
   };
