@@ -66,7 +66,7 @@ Status KvPool::discard_pages(device::Stream& stream, std::span<const int32_t> pa
     const auto count = static_cast<int64_t>(end - first);
     for (int64_t layer = 0; layer < layout_.num_layers; ++layer) {
       for (const Region& region : {k_region(layer), v_region(layer)}) {
-        if (region.page_bytes == 0) continue;  // values that are a part of the keys
+        if (region.page_bytes == 0) continue;  // no V: values are a part of the keys
         HEDDLE_RETURN_IF_ERROR(stream.discard(region.base + pages[first] * region.page_bytes,
                                               count * region.page_bytes));
       }

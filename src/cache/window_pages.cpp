@@ -135,7 +135,7 @@ void WindowPages::let_go(int32_t id, bool is_end) {
   if (--held.holders == 0) append(id, is_end || held.resumed ? List::kEnds : List::kPassed);
 }
 
-// ---- Pages that no sequence holds ----
+// ---- Pages that no sequence pins ----
 
 void WindowPages::append(int32_t id, List list) {
   State& added = state(id);

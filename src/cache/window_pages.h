@@ -133,7 +133,7 @@ class WindowPages {
   void check_invariants() const;
 
  private:
-  // The list of evictable pages that contains a page of the tree; kNone: a sequence pins it.
+  // The eviction list in which a page of the tree is while no sequence pins it; kNone: in no list.
   enum class List : uint8_t { kNone, kPassed, kEnds };
 
   struct State {

@@ -44,8 +44,8 @@ struct AdmissionOptions {
   int64_t max_scored_rows = 0;    // most rows of a step that score prompt tokens
   bool needs_state = false;       // sequences need a state slot
   bool by_priority = false;       // urgency comes before the policy's own order
-  bool preemption = false;  // with by_priority: a more urgent sequence may preempt a running one if
-                            // no batch slot is free
+  bool preemption = false;        // with by_priority: a more urgent sequence may be admitted by
+                            // preemption even if no batch slot is free
   bool short_prompts_pass = false;  // choose_short_prompts() may let short prompts overtake long
                                     // ones
 };

@@ -7,7 +7,7 @@
 //   Admission        which prompts a step computes, and which sequences start (admission.h)
 //   InFlightSharing  which sequences wait for a prefix that is being computed
 //   Preemption       which running sequences go back to the queue (preemption.h)
-//   StepPace         how long steps take and prompts may take of them (pace.h)
+//   StepPace         how long steps take, and how much of that prompts may use (pace.h)
 //   FairShare        how much each tenant was served (fair_share.h)
 //   TimeLimits       which sequences ran out of time (deadlines.h)
 //

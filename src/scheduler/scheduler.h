@@ -46,8 +46,8 @@ struct SchedulerStats {
                                       // none is queued
   int64_t num_deferred_arrivals = 0;  // waiting sequences that defer_arrivals() holds back
   int64_t num_running = 0;            // sequences that have a batch slot
-  // batch slots that arriving sequences get in the next step; 0 while a waiting sequence lacks
-  // memory or a slot, in a pause, or while arrivals are deferred
+  // Batch slots that arriving sequences get in the next step; 0 while a waiting sequence lacks a
+  // slot, memory or tokens, in a pause, or while arrivals are deferred.
   int64_t num_open_slots = 0;
   int64_t num_retractions = 0;  // this and the next five fields count from the start of the engine
   int64_t retracted_input_tokens = 0;   // prompt tokens that retracted sequences had computed

@@ -116,8 +116,8 @@ class WaitingQueue {
   [[nodiscard]] int64_t num_deferred_arrivals() const;
 
   // Batch slots that arriving sequences would get in the next plan: 0 while a waiting sequence
-  // lacks memory or a slot, or while arrivals are deferred. A sequence that waits for its leader or
-  // for its tenant's limit leaves them open.
+  // lacks a slot, memory or tokens, or while arrivals are deferred. A sequence that waits for its
+  // leader or for its tenant's limit leaves them open.
   [[nodiscard]] int64_t num_open_slots(const RunningSet& running) const;
 
   // Begins a pass of the scheduler. The policy `random` shuffles anew in each pass.

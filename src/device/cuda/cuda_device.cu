@@ -82,9 +82,9 @@ class RuntimeGraph final : public CapturedWork {
   cudaGraphExec_t graph_;
 };
 
-// A copy engine starts some 4 us after the previous kernel, and the next kernel as long after the
-// copy. For at most so many bytes a kernel that copies, between pinned host memory and the GPU or
-// within either, is faster.
+// Most bytes that a kernel copies faster than a copy engine, between pinned host memory and the GPU
+// and within either. A copy engine starts some 4 us after the previous kernel, and the next kernel
+// as long after the copy.
 constexpr int64_t kMostAcrossByKernel = 4 << 10;
 constexpr int64_t kMostWithinByKernel = 64 << 10;
 constexpr int kCopyThreads = 256;

@@ -92,13 +92,14 @@ class DraftMaker : public Drafting {
     const StepSequence* sequence = nullptr;
     int32_t row = 0;       // its first row among the logits of the network's last step
     int64_t position = 0;  // position of that step; with a tree: last position of the text
-    int32_t missing_of = ops::FedRow::kNothing;  // if begun ahead: index of the count by which the
-                                                 // position moves back
-    std::vector<int32_t> places;                 // for chains: GreedyTokens::place() of each draft
-    speculative::TreeGrowth growth;              // for a tree that the host grows
-    std::vector<uint64_t> masks;  // for such a tree, by branch: the positions after the text that
-                                  // it sees
-    int32_t num_levels = 0;       // for a tree that the device grows
+    // If begun ahead: index in missing_ of the number of rejected drafts, by which the device moves
+    // the position back.
+    int32_t missing_of = ops::FedRow::kNothing;
+    std::vector<int32_t> places;     // in a chain: GreedyTokens::place() of each draft
+    speculative::TreeGrowth growth;  // the growing tree, if the host grows it
+    std::vector<uint64_t> masks;     // in such a tree, by branch: the positions after the text that
+                                     // the branch sees
+    int32_t num_levels = 0;          // levels of the tree so far, if the device grows it
   };
 
   DraftMaker(std::unique_ptr<DraftPass> pass, ForwardPass& target, int64_t max_pages,

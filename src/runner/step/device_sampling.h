@@ -104,8 +104,8 @@ class DeviceSampling {
     TokenId token = 0;
   };
 
-  // Range of fetched_ for a row: the logit of the token that it scores, if any, then of the tokens
-  // it lists.
+  // Range of fetched_ with the logits of the tokens that a row lists. If the row scores a token,
+  // that token's logit comes right before the range.
   struct RowLogits {
     size_t begin = 0;
     size_t num_listed = 0;

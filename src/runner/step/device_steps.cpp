@@ -10,7 +10,7 @@ namespace heddle::runner {
 
 DeviceSteps::DeviceSteps(StepExecutor& executor)
     : executor_(executor), out_of_memory_(step_out_of_memory()) {
-  spare_.resize(kMaxStepsInFlight + 1);  // the caller may be processing one more
+  spare_.resize(kMaxStepsInFlight + 1);  // one more output is with the caller
 }
 
 void DeviceSteps::submit(const request::BatchPlan& plan) {

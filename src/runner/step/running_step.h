@@ -17,8 +17,8 @@ namespace heddle::runner {
 enum class StepEnd : uint8_t {
   kHostSettles,    // the host waits for the whole step, then moves the states and rows of accepted
                    // drafts and enqueues new drafts
-  kOpen,           // there is no such work: the host reads the tokens, and the next step may begin
-                   // before that
+  kOpen,           // no drafts are verified or made: the host only reads the tokens, and the next
+                   // step may begin before that
   kDeviceSettles,  // states and new drafts are enqueued right after the draws. The host reads the
                    // tokens; no step begins before this one is finished.
 };

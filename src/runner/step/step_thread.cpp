@@ -21,7 +21,7 @@ Result<std::unique_ptr<StepThread>> StepThread::start(Step step) {
 }
 
 StepThread::StepThread(Step step) : step_(std::move(step)), out_of_memory_(step_out_of_memory()) {
-  spare_.resize(kMaxStepsInFlight + 1);  // the caller may be processing one more
+  spare_.resize(kMaxStepsInFlight + 1);  // one more output is with the caller
 }
 
 StepThread::~StepThread() {
