@@ -64,7 +64,7 @@ class CachePools {
 
   [[nodiscard]] std::span<const WindowPages> windows() const { return windows_; }
 
-  // State slots and snapshot slots in use, each counted once.
+  // Number of state slots and snapshot slots in use, each counted once.
   [[nodiscard]] int64_t num_slots_used() const {
     return states_.num_used() + own_snapshots_.num_used();
   }
@@ -90,7 +90,7 @@ class CachePools {
   void check_invariants() const;
 
  private:
-  // Reports freed ids to the budget.
+  // Passes the freed ids of a pool on to the budget.
   struct FreedIds : IdPool::FreeObserver {
     FreedIds(MemoryBudget& shared, MemoryKind memory) : budget(shared), kind(memory) {}
 

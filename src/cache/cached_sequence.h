@@ -33,7 +33,8 @@ struct CachedSequence {
   int64_t kv_tokens = 0;       // tokens whose KV rows existed at admission
   int64_t dead_pages = 0;      // first pages of the list that were released because no layer reads
                                // them any more
-  std::vector<PinnedWindow> windows;   // by page table, from table 1 on
+  std::vector<PinnedWindow> windows;   // its pages in each table with a window, from page table 1
+                                       // on
   std::vector<Pending> pending;        // snapshots that steps in flight write, ascending by their
                                        // tokens
   std::vector<int64_t> forks;          // token counts at which other sequences fork off

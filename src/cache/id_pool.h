@@ -26,7 +26,7 @@ enum class Owner : uint8_t {
   kRequest,         // a running sequence
   kTree,            // the prefix tree, which keeps it for later requests
   kInTransfer,      // being copied to or from another memory tier
-  kPendingReclaim,  // free once the step that still uses it has finished
+  kPendingReclaim,  // will be free once the step that still uses it has finished
 };
 
 inline constexpr int kNumOwners = 5;
@@ -47,7 +47,7 @@ class IdPool {
   // changes nothing.
   [[nodiscard]] bool allocate(int64_t count, std::vector<int32_t>& ids);
 
-  // One id, or 0 if none is free.
+  // Allocates one id; returns 0 if none is free.
   [[nodiscard]] int32_t allocate_one();
 
   // `observer` must outlive the pool; null removes it.

@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kMaxLayers = int64_t{1} << 12;
 constexpr int64_t kMaxWidth = int64_t{1} << 14;
 constexpr int64_t kMaxParts = 16;
-constexpr int64_t kMaxNumbers = int64_t{1} << 40;  // elements of one part of a state
+constexpr int64_t kMaxNumbers = int64_t{1} << 40;  // most elements of one part of a state
 
 Status check_range(std::string_view layout, std::string_view field, int64_t value, int64_t low,
                    int64_t high) {

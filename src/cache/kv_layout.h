@@ -35,7 +35,7 @@ struct KvLayout {
 
   [[nodiscard]] int64_t v_width() const { return num_kv_heads * value_dim.value_or(head_dim); }
 
-  // Error: kInvalidArgument, naming the field.
+  // Error: kInvalidArgument, with the field that is out of range.
   [[nodiscard]] Status validate() const;
 
   // Bytes of one layer's K rows, and of its V rows, in one page.
@@ -64,7 +64,8 @@ struct KvLayout {
 // One part of a layer's state: rows of the last dimension's width. The rows of an i8 part are
 // followed by one fp32 scale per row (ops/linear_attention/snapshot_rows.h).
 struct StatePartLayout {
-  Shape shape;                // of one slot in one layer; the first of several dimensions may be 0
+  Shape shape;                // shape of one slot in one layer; the first of several dimensions may
+                              // be 0
   DType dtype = DType::kF32;  // bf16 and i8 occur in snapshots only
 
   [[nodiscard]] int64_t num_rows() const;
@@ -79,7 +80,7 @@ struct StateLayout {
   int64_t num_layers = 0;
   std::vector<StatePartLayout> parts;
 
-  // Error: kInvalidArgument, naming the part.
+  // Error: kInvalidArgument, with the part that is out of range.
   [[nodiscard]] Status validate() const;
 
   [[nodiscard]] int64_t bytes_per_slot() const;

@@ -36,7 +36,7 @@ struct PoolSizes {
   // Ids run from 1 to the number of pages or slots; id 0 of each pool belongs to no sequence.
   int64_t num_pages = 0;
   int32_t page_size = 16;       // tokens per page, in all tables
-  int64_t num_state_slots = 0;  // 0 for models without recurrent state
+  int64_t num_state_slots = 0;  // number of state slots; 0 for models without recurrent state
   // Slots for snapshots alone, in their own format. 0: snapshots use state slots, and
   // MoveKind::kSave is not supported.
   int64_t num_snapshot_slots = 0;
@@ -55,7 +55,7 @@ struct PoolSizes {
   int64_t kv_window = 0;  // no layer reads more than this many last tokens; 0: some layer reads all
                           // tokens
 
-  // Page tables 1 and up, the narrowest window first. Empty: all layers use table 0, which
+  // Page tables 1 and up, the narrowest window first. Empty: all layers use page table 0, which
   // num_pages and page_bytes describe.
   std::vector<PageWindow> windows;
 

@@ -323,7 +323,7 @@ Result<PoolPlan> size_pools(const PoolBudget& budget) {
   sizing.asked_requests =
       budget.max_running_requests > 0 ? budget.max_running_requests : budget.default_max_running;
 
-  // Slot 0 of each pool is part of the mapping.
+  // Page 0 and slot 0 of each pool are part of the mapping.
   const int64_t sinks = sizing.page_bytes + sizing.state_bytes + sizing.snapshot_bytes;
   sizing.usable = budget.bytes - sinks;
   const int64_t least = sizing.page_bytes + sizing.least_state_bytes();

@@ -75,7 +75,8 @@ struct PoolBudget {
   std::vector<StateLayout> states;
   std::vector<StateLayout> snapshots;  // for rule 8; empty: snapshots use the states' slots
   int64_t context_length = 0;          // most tokens of a sequence that the model supports
-  int32_t max_running_requests = 0;    // 0: as many as fit, at most default_max_running
+  int32_t max_running_requests = 0;    // most running requests; 0: as many as fit, at most
+                                       // default_max_running
   int32_t default_max_running = kDefaultMaxRunning;
   int64_t max_total_tokens = 0;  // largest number of tokens in the KV pool; 0: computed from the
                                  // budget

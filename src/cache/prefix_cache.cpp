@@ -404,7 +404,7 @@ void PrefixCache::publish_end(Sequence& sequence, CachedSequence& cached) {
     publish(sequence, cached, {.tokens = end, .slot = working});
     return;
   }
-  pools_.states().release(working);  // contents stay valid until the next plan
+  pools_.states().release(working);  // the state's contents stay valid until the next plan
   if (room_.free_snapshots() < 1) {
     const auto tokens = std::span<const TokenId>(sequence.tokens).first(static_cast<size_t>(end));
     const PrefixMatch match = tree_.match(tokens, sequence.cache_namespace, end);

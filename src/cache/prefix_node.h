@@ -43,7 +43,7 @@ struct UseCount {
     return count * std::exp2(-static_cast<double>(now - tick) / half_life);
   }
 
-  // The count must not be zero.
+  // The logarithm of the count, extrapolated to tick 0. The count must not be zero.
   [[nodiscard]] double log2_at_zero(double half_life) const {
     return std::log2(count) + static_cast<double>(tick) / half_life;
   }

@@ -175,7 +175,7 @@ class PrefixTree {
     radix_.append_pages(node, num_tokens, pages);
   }
 
-  // As RadixTree::append_window().
+  // Appends the pages of page table 1 + `window` for a path, as RadixTree::append_window().
   void append_window(const PrefixNode* node, int64_t num_tokens, size_t window,
                      std::vector<PageRef>& pages) const {
     radix_.append_window(node, num_tokens, window, pages);

@@ -59,7 +59,7 @@ class RadixTree {
   RadixTree(const RadixTree&) = delete;
   RadixTree& operator=(const RadixTree&) = delete;
 
-  // Null if the namespace has no nodes.
+  // The root of the namespace's tree; null if the namespace has no nodes.
   [[nodiscard]] PrefixNode* find_root(std::string_view name_space) const;
   PrefixNode& find_or_add_root(std::string_view name_space);
 

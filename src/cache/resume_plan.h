@@ -29,7 +29,7 @@ struct ResumePlan {
   // snapshot would let a similar sequence resume.
   int64_t fork = 0;
 
-  int64_t own_pages = 0;  // pages that the sequence must own to hold all of its tokens
+  int64_t own_pages = 0;  // pages that the sequence must own to store all of its tokens
 };
 
 [[nodiscard]] ResumePlan plan_resume(const PrefixCacheOptions& options,

@@ -28,7 +28,7 @@ class RoomMaker {
   RoomMaker(const CachePools& pools, PrefixTree& tree, const Clock* clock = nullptr)
       : pools_(pools), tree_(tree), clock_(clock) {}
 
-  // Pages and state slots that are free or can be evicted.
+  // Number of pages, and of state slots, that are free or can be evicted.
   [[nodiscard]] int64_t available_pages() const;
   [[nodiscard]] int64_t available_states() const;  // state slots for working states
 

@@ -32,7 +32,7 @@ class StatePool {
   static Result<StatePool> create(device::Device& device, const StateLayout& layout,
                                   int64_t num_slots);
 
-  // The tensor of StateLayout::parts[part].
+  // part(): the tensor of StateLayout::parts[part] in a layer. scales(): the scales of its rows.
   [[nodiscard]] MutableTensorView part(int64_t layer, size_t part) const;
   // Empty unless the part is i8.
   [[nodiscard]] MutableTensorView scales(int64_t layer, size_t part) const;

@@ -39,8 +39,8 @@ class Decimal {
  private:
   [[nodiscard]] std::strong_ordering compare_magnitude(const Decimal& other) const;
 
-  bool is_negative_ = false;  // false for 0
-  std::string digits_;        // without zeros at either end; empty for 0
+  bool is_negative_ = false;  // the number is below 0
+  std::string digits_;        // decimal digits without zeros at either end; empty for 0
   int64_t exponent_ = 0;      // the value is digits * 10^exponent; 0 for 0
 };
 

@@ -82,9 +82,9 @@ F16 to_f16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   const auto sign = static_cast<uint16_t>((bits >> 16) & 0x8000u);
   const uint32_t magnitude = bits & 0x7fffffffu;
-  if (magnitude > 0x7f800000u) return {static_cast<uint16_t>(sign | 0x7e00u)};  // NaN
+  if (magnitude > 0x7f800000u) return {static_cast<uint16_t>(sign | 0x7e00u)};  // NaN stays NaN
   if (magnitude >= 0x477ff000u)
-    return {static_cast<uint16_t>(sign | 0x7c00u)};  // rounds to infinity
+    return {static_cast<uint16_t>(sign | 0x7c00u)};  // too large: rounds to infinity
   if (magnitude < 0x38800000u) {
     // The result is subnormal: adding 0.5 aligns the mantissa so that the FPU rounds to nearest
     // even.

@@ -22,7 +22,7 @@ enum class DType : uint8_t {
   kI32,
   kI8,
   kU8,
-  kI4,      // two per byte, low nibble first
+  kI4,      // 4-bit integers, two per byte, the low nibble first
   kPacked,  // a quantised weight; the view's `packed` describes its layout
 };
 
@@ -51,7 +51,7 @@ struct Bf16 {
   uint16_t bits = 0;
 };
 
-// IEEE binary16.
+// The 16-bit format of IEEE 754 (binary16).
 struct F16 {
   uint16_t bits = 0;
 };
@@ -67,7 +67,7 @@ struct F16 {
 [[nodiscard]] inline Bf16 to_bf16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   if ((bits & 0x7fffffffu) > 0x7f800000u)
-    return {static_cast<uint16_t>((bits >> 16) | 0x40u)};  // NaN
+    return {static_cast<uint16_t>((bits >> 16) | 0x40u)};  // NaN stays NaN
   return {static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16)};
 }
 

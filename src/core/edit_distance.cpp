@@ -8,7 +8,7 @@
 namespace heddle {
 
 size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> before(b.size() + 1);  // the row before the previous one
+  std::vector<size_t> before(b.size() + 1);  // distances in the row before the previous one
   std::vector<size_t> last(b.size() + 1);
   std::vector<size_t> row(b.size() + 1);
   std::iota(last.begin(), last.end(), size_t{0});

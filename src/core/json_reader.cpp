@@ -55,7 +55,7 @@ Result<uint64_t> checked_size(const std::filesystem::path& path) {
   return size;
 }
 
-// Reads exactly `size` bytes.
+// Reads exactly `size` bytes from the beginning of a file.
 Status read_into(const std::filesystem::path& path, char* data, uint64_t size) {
   std::ifstream file(path, std::ios::binary);
   if (!file.read(data, static_cast<std::streamsize>(size))) {

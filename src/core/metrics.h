@@ -77,7 +77,7 @@ class MetricRegistry {
   MetricHistogram histogram(MetricName name, std::string_view help, std::span<const double> bounds,
                             const MetricLabels& labels = {});
 
-  // The text exposition format, version 0.0.4.
+  // All metrics in Prometheus' text exposition format, version 0.0.4.
   [[nodiscard]] std::string to_text() const;
 
  private:

@@ -70,7 +70,7 @@ struct SlotStart {
   // penalties read. A token with an index below `min_length` must not be one of `ending_tokens`.
   int64_t num_prompt_tokens = 0;
   int64_t min_length = 0;
-  int64_t max_length = 0;  // the sequence ends at this length
+  int64_t max_length = 0;  // length at which the sequence ends, prompt and output together
 
   PlanRange ending_tokens;  // range of BatchPlan::tokens, sorted: drawing one of these tokens ends
                             // the text

@@ -29,7 +29,7 @@ enum class SequenceStatus {
   kNew,       // not submitted to a scheduler yet
   kWaiting,   // owns no pages or slots
   kRunning,   // owns pages for all of its tokens and, in hybrid models, a state slot
-  kEnding,    // released; a step in flight still uses what it owns
+  kEnding,    // released; a step in flight still uses its pages and slots
   kFinished,  // owns no pages or slots and never runs again
 };
 
@@ -69,7 +69,7 @@ struct Sequence {
   }
 
   int64_t id = 0;
-  Request request;  // its prompt was moved into `tokens`
+  Request request;  // the client's request; its prompt was moved into `tokens`
   uint64_t seed = 0;
   int64_t num_prompt_tokens = 0;
   std::string cache_namespace;         // sequences share cached prefixes only within a namespace
@@ -131,24 +131,25 @@ struct Sequence {
     return constraint->fill_mask(mask);
   }
 
-  // Whether `token` would end the text after `num_output` output tokens.
+  // Whether `token` would end the answer after `num_output` output tokens, by the constraint.
   [[nodiscard]] bool ends_form(int64_t num_output, TokenId token) const {
     return may_end(num_output) && ends_text(token);
   }
 
-  // How many tokens both begin with, in one namespace. Cost: that of PrefixHashes::common_prefix().
+  // Number of tokens that both sequences have in common at their beginning. Both are in the same
+  // namespace. Cost: that of PrefixHashes::common_prefix().
   [[nodiscard]] int64_t common_prefix(const Sequence& other) const {
     return prefix_hashes.common_prefix(tokens, other.prefix_hashes, other.tokens);
   }
 
-  // Whether a length of `length` tokens needs the second table of rotary frequencies while the
-  // sequence still uses the first (StepLimits::short_rope_tokens).
+  // Whether a sequence of `length` tokens needs the second rotary table while this one still uses
+  // the first (StepLimits::short_rope_tokens).
   [[nodiscard]] bool outgrows(int64_t length, int64_t short_rope_tokens) const {
     return short_rope_tokens > 0 && length > short_rope_tokens && !takes_long_rope;
   }
 
-  // Chooses the table for the sequence's present length. Only to be called while it owns no pages
-  // or state slots.
+  // Chooses the rotary table for the sequence's present length. May only be called while the
+  // sequence owns no pages or state slots.
   void choose_rope(int64_t short_rope_tokens) {
     if (!outgrows(num_tokens(), short_rope_tokens)) return;
     takes_long_rope = true;
@@ -161,26 +162,26 @@ struct Sequence {
 
   [[nodiscard]] bool wants_scores() const { return next_scored < num_prompt_tokens; }
 
-  // Tokens that need not be computed if the cache has them: there are logits to draw from, and to
-  // score what wants to be scored.
+  // Most tokens that may come from the cache: one token must be computed for logits to draw from,
+  // and so must the tokens whose logits score a prompt token.
   [[nodiscard]] int64_t max_cached_tokens() const {
     return wants_scores() ? next_scored - 1 : num_tokens() - 1;
   }
 
-  // The tokens in [begin, end) whose rows of logits score the next token: the first one, and their
+  // The tokens in [begin, end) whose logits score the token after them, as the first one and their
   // number.
   [[nodiscard]] std::pair<int64_t, int64_t> scored_rows(int64_t begin, int64_t end) const {
     const int64_t first = std::max(begin, next_scored - 1);
     return {first, std::max<int64_t>(std::min(end, num_prompt_tokens - 1) - first, 0)};
   }
 
-  // Prefilled and drawing: exactly the newest token is not computed yet.
+  // Whether the sequence decodes: it has output, and exactly its newest token is not computed yet.
   [[nodiscard]] bool decoding() const { return num_pending() == 1 && num_output_tokens() > 0; }
 
   // Whether the step that computes the last pending token draws another one.
   [[nodiscard]] bool wants_tokens() const { return request.stop.max_new_tokens > 0; }
 
-  // KV rows the sequence has at its longest: the last token drawn is never computed.
+  // KV rows of the sequence at its longest: the last drawn token is never computed.
   [[nodiscard]] int64_t max_stored_tokens() const {
     return num_prompt_tokens + std::max<int64_t>(request.stop.max_new_tokens, 1) - 1;
   }
@@ -195,7 +196,8 @@ struct Sequence {
     return num_output >= request.stop.min_new_tokens && ends_text(token);
   }
 
-  // Tokens that may not be drawn next (min_new_tokens). Under a form its masks say so.
+  // Tokens that may not be drawn next (min_new_tokens). Empty with a constraint, whose masks
+  // exclude them.
   [[nodiscard]] std::span<const TokenId> forbidden_tokens() const {
     if (constraint != nullptr) return {};
     if (num_output_tokens() >= request.stop.min_new_tokens) return {};
@@ -203,9 +205,9 @@ struct Sequence {
   }
 
  private:
-  // The namespace in the prefix cache. Rows of one table must not be reused with the other, so each
-  // table has namespaces of its own. If a request's own namespace begins with the mark, it gets a
-  // mark as well, so that it cannot equal a namespace of the second table.
+  // The namespace in the prefix cache. KV rows of one rotary table must not be reused with the
+  // other, so each table has namespaces of its own. If a request's own namespace begins with the
+  // mark, it gets a mark as well, so that it cannot equal a namespace of the second table.
   [[nodiscard]] static std::string name_space_of(const std::string& own, bool takes_long_rope) {
     constexpr char kMark = '\x1f';
     if (!takes_long_rope && !own.starts_with(kMark)) return own;

@@ -45,7 +45,8 @@ class StopPatternSearch {
 
   std::shared_ptr<const StopPattern> pattern_;
   std::vector<Way> ways_;       // matches in progress, ascending by `begin`
-  std::vector<int64_t> taken_;  // by state: the last position at which a match reached it
+  std::vector<int64_t> taken_;  // by state of the automaton: the last position at which a match
+                                // reached it
   int64_t place_ = 0;           // position of the next byte in the text
   size_t num_open_ = 0;
 };

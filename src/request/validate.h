@@ -18,7 +18,8 @@ namespace heddle::request {
 inline constexpr size_t kMaxIdBytes = 512;
 inline constexpr size_t kMaxStopPatterns = 16;     // their automata also have at most
                                                    // StopPattern::kMaxStates states together
-inline constexpr size_t kMaxStopTexts = 128;       // the server allows fewer by default
+inline constexpr size_t kMaxStopTexts = 128;       // most stop texts of a request; the server
+                                                   // allows fewer by default
 inline constexpr size_t kMaxStopTextBytes = 4096;  // a stop text needs one automaton state per byte
 inline constexpr size_t kMaxStopTokens = 1024;
 inline constexpr size_t kMaxLogitBiases = 4096;

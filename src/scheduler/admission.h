@@ -37,15 +37,15 @@
 namespace heddle::scheduler {
 
 struct AdmissionOptions {
-  PrefillLimits limits;           // chunk_tokens limits the prompt tokens of a step, not counting
-                                  // its streams
-  int64_t max_step_tokens = 512;  // most tokens of a step, prompts and streams together
-  double conservativeness = 1;    // initial new-token ratio, relative to 0.7 (NewTokenRatio)
-  int64_t max_scored_rows = 0;    // most rows of a step that score prompt tokens
-  bool needs_state = false;       // sequences need a state slot
-  bool by_priority = false;       // urgency comes before the policy's own order
-  bool preemption = false;        // with by_priority: a more urgent sequence may be admitted by
-                            // preemption even if no batch slot is free
+  PrefillLimits limits;             // chunk_tokens limits the prompt tokens of a step, not counting
+                                    // its streams
+  int64_t max_step_tokens = 512;    // most tokens of a step, prompts and streams together
+  double conservativeness = 1;      // initial new-token ratio, relative to 0.7 (NewTokenRatio)
+  int64_t max_scored_rows = 0;      // most rows of a step that score prompt tokens
+  bool needs_state = false;         // sequences need a state slot
+  bool by_priority = false;         // urgency comes before the policy's own order
+  bool preemption = false;          // with by_priority: a more urgent sequence may be admitted by
+                                    // preemption even if no batch slot is free
   bool short_prompts_pass = false;  // choose_short_prompts() may let short prompts overtake long
                                     // ones
 };

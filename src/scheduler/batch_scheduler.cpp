@@ -159,7 +159,8 @@ void BatchScheduler::plan(BatchPlan& plan) {
   if (plan.empty()) kind = StepKind::kPrefill;  // all streams may have been retracted
   if (mixed || kind == StepKind::kPrefill) {
     plan_prompts(num_decode_rows, streams, plan);
-    if (!mixed && plan.empty() && any_streams) {  // no prompt could be admitted
+    if (!mixed && plan.empty() && any_streams) {  // no prompt could be admitted, so streams decode
+                                                  // after all
       kind = StepKind::kDecode;
       plan_streams(plan, streams);
     }
@@ -281,7 +282,8 @@ bool BatchScheduler::retract_one() {
     // The last running sequence shares a cached prefix that occupies pages it needs.
     HEDDLE_CHECK_EQ(running_.size(), 1);
     RunningSequence& last = *running_.sequences().front();
-    HEDDLE_CHECK(!last.cached.publishes_only_at_end);  // check_fits() guarantees room for it alone
+    HEDDLE_CHECK(!last.cached.publishes_only_at_end);  // check_fits() guarantees room for one
+                                                       // sequence alone
     last.returns_without_cache = true;
     leave(last, Leaving::kRetracted);
     return false;

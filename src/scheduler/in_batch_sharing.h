@@ -48,8 +48,8 @@ class InBatchSharing {
   // arrival.
   void add_running(const request::Sequence& sequence);
 
-  // Fills in `deprioritized`, `leader` and `shared_tokens` of every entry; the entries come in
-  // queue order and `matched_tokens` is set.
+  // Fills in `deprioritized`, `leader` and `shared_tokens` of every entry. The entries must be in
+  // queue order, with `matched_tokens` set.
   void mark(std::span<QueueEntry> entries);
 
   // Whether a follower gains by waiting for its leader instead of computing the prefix again, if

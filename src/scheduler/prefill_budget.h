@@ -36,7 +36,8 @@ namespace heddle::scheduler {
 // Most output tokens expected of one request: limits of 2^30 are common and mean "until it ends".
 constexpr int64_t kNewTokensClip = 4096;
 
-// min(max_new_tokens - output_tokens, clip), at least 0.
+// The output tokens that a request may still draw, clipped: min(max_new_tokens - output_tokens,
+// clip), at least 0.
 [[nodiscard]] constexpr int64_t new_tokens_left(int64_t max_new_tokens, int64_t output_tokens) {
   return std::clamp<int64_t>(max_new_tokens - output_tokens, 0, kNewTokensClip);
 }
@@ -61,7 +62,7 @@ class NewTokenRatio {
     return static_cast<double>(new_tokens_left(max_new_tokens, output_tokens)) * value_;
   }
 
-  // Lowers the ratio. Called after a decode step without retraction.
+  // Lowers the new-token ratio. Called after a decode step without retraction.
   void decay();
 
   // Raises the ratio after a retraction, from the requests that remain, at least 1 (checked): the
@@ -145,7 +146,7 @@ class PrefillBudget {
   // when its rest reaches no grid position and the request is not the pass's first.
   PrefillGrant resume(const PrefillDemand& demand);
 
-  // The grant if the request were admitted now. Changes nothing.
+  // The grant that the request would get if it were admitted now. Changes nothing.
   [[nodiscard]] PrefillGrant check(const PrefillDemand& demand) const;
 
   // Subtracts a grant that check() returned (checked to be an admission).
@@ -160,7 +161,7 @@ class PrefillBudget {
 
   [[nodiscard]] int64_t remaining_scored_rows() const { return scored_rows_; }
 
-  // Called after an admission: kAdmit if the pass may continue.
+  // Called after an admission: returns kAdmit if the pass may continue.
   [[nodiscard]] PrefillVerdict stop() const;
 
   // Memory left, now and later: a request is admitted if pending + expected output + a page is
@@ -191,7 +192,7 @@ class PrefillBudget {
   int64_t state_slots_ = 0;
   int64_t scored_rows_ = 0;
   int64_t num_admitted_ = 0;
-  bool cut_ = false;  // a prefill of this pass does not complete
+  bool cut_ = false;  // some request of this pass was cut: its prefill does not complete
 };
 
 }  // namespace heddle::scheduler

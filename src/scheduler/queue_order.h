@@ -50,7 +50,7 @@
 
 namespace heddle::scheduler {
 
-// The prefix tree's structure, for dfs-weight.
+// The structure of the prefix tree, as far as the policy dfs-weight needs it.
 class PrefixShape {
  public:
   virtual ~PrefixShape() = default;

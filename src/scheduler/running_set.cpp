@@ -177,7 +177,7 @@ void RunningSet::add_masks(Sequence& sequence, const PlannedDrafts& drafts,
     tokens = {};
   }
   constexpr int32_t kLeftOut = -2;
-  kept_.clear();          // by draft: its index in allowed_
+  kept_.clear();          // index in allowed_ of each draft
   allowed_path_.clear();  // indices in allowed_ of the drafts that `form` has accepted
   const auto go_back_to = [&](int32_t parent) {
     const auto place = std::ranges::find(allowed_path_, parent);

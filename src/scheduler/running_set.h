@@ -47,7 +47,7 @@ enum class Leaving {
   kAborted,    // released; the cache keeps only what was published before
   kRetracted,  // goes back to the queue because pages ran out
   kPreempted,  // goes back to the queue because of a more urgent request
-  kPaused,     // goes back to the queue for a pause of the engine
+  kPaused,     // goes back to the queue because the engine pauses
   kOutgrown,   // goes back to the queue to be computed again with the second rotary table
                // (longrope)
 };
@@ -200,7 +200,7 @@ class RunningSet {
   // (checked).
   void remove(RunningSequence& running);
 
-  // Prompt tokens computed since the start of the engine.
+  // Number of prompt tokens computed since the start of the engine.
   [[nodiscard]] int64_t prefilled_tokens() const { return prefilled_tokens_; }
 
   // The running sequences with their data in the cache, for PrefixCache::check_invariants().

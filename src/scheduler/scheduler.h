@@ -41,7 +41,8 @@ namespace heddle::scheduler {
 struct SchedulerStats {
   int64_t num_waiting = 0;            // waiting sequences, retracted ones included
   int64_t num_queued = 0;             // waiting sequences that never ran; limited by max_queued
-  int64_t waiting_tokens = 0;         // tokens of waiting sequences that are not known to be cached
+  int64_t waiting_tokens = 0;         // tokens of waiting sequences, not counting those known to be
+                                      // cached
   double oldest_wait_seconds = 0;     // how long the oldest sequence of num_queued has waited; 0:
                                       // none is queued
   int64_t num_deferred_arrivals = 0;  // waiting sequences that defer_arrivals() holds back
@@ -117,7 +118,7 @@ class Scheduler {
   // not appended. `output` must match the plan (checked).
   virtual void complete(const request::BatchPlan& plan, const request::StepOutput& output) = 0;
 
-  // The oldest step in flight failed: its tokens were not computed.
+  // Called when the oldest step in flight failed: its tokens were not computed.
   virtual void abandon(const request::BatchPlan& plan) = 0;
 
   // Ends a waiting or running sequence. Its status becomes kFinished, or kEnding while a step in
@@ -132,7 +133,7 @@ class Scheduler {
   // flight (checked).
   virtual void retract_all() = 0;
 
-  // While paused no plan is made, and new sequences wait.
+  // While paused, no step is planned and new sequences wait.
   virtual void set_paused(bool paused) = 0;
 
   // While true, new sequences wait and are not started; earlier ones run as usual. Limits of the

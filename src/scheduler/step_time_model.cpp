@@ -68,8 +68,8 @@ void StepTimeModel::add(const StepWork& work, bool prefills, double seconds) {
 
 void StepTimeModel::fit() {
   knows_prefill_ = prefill_.count > 0;
-  // A step's equation is divided by its seconds, and a term by its largest value, so that the
-  // summands are about 1.
+  // The equation of each step is divided by its seconds, and each term by its largest value, so
+  // that the summands are about 1.
   Vector scale{};
   const auto each_step = [this](const auto& visit) {
     for (const Memory* memory : {&prefill_, &decode_}) {

@@ -19,7 +19,7 @@
 
 namespace heddle::scheduler {
 
-// The work of a step.
+// The amount of work in a step.
 struct StepWork {
   int64_t new_tokens = 0;
   double attended_tokens = 0;

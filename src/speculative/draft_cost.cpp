@@ -19,7 +19,7 @@ constexpr int64_t kTries = 2;  // measured steps after which a ratio counts as k
 constexpr double kUnmeasured = 0.85;
 constexpr double kNewShare = 0.25;  // weight of a new time in the moving average
 constexpr double kMostTimes = 2;    // a measured time is clipped to this multiple of the known time
-constexpr double kMostTimesExpected = 4;  // the same if only an expected time is known
+constexpr double kMostTimesExpected = 4;  // the same limit if only an expected time is known
 constexpr double kLeastGain = 1.05;       // with a smaller gain over plain steps, drafts are not
                                           // worth the noise
 // Factor on the rate of the present depth, so that another depth must be clearly better.

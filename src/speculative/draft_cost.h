@@ -60,7 +60,7 @@ class DraftCost {
     bool warms_up = false;
   };
 
-  // A stream of the next step.
+  // A stream of the next step, with the drafts it may have.
   struct Stream {
     int64_t num_drafts = 0;  // drafts that the stream may have
     double trend = 1;        // accepted relative to expected drafts;
@@ -106,7 +106,7 @@ class DraftCost {
   };
 
   struct Ratio {
-    double drafts = 0;  // drafts of each stream
+    double drafts = 0;  // number of drafts of each stream
     double value = 0;   // duration relative to a plain step
     int64_t count = 0;  // number of steps measured
     int64_t at = 0;     // number of steps with so many streams when it was last measured
@@ -123,7 +123,7 @@ class DraftCost {
   void measure(size_t streams, const Step& step, double value, double expected);
 
   std::array<Plain, kClasses> plain_;  // measured plain steps, indexed by class_of(streams)
-  // Indexed by class_of(streams), then class_of(rows).
+  // Measured ratios, indexed by class_of(streams), then class_of(rows).
   std::array<std::array<Ratio, kClasses>, kClasses> ratios_;
   std::array<int64_t, kClasses> num_steps_{};  // number of all steps, indexed by class_of(streams)
 };

@@ -11,11 +11,13 @@ namespace {
 
 // Share of the history that remains after a step in which drafts were verified.
 constexpr double kKept = 0.99;
-constexpr double kKeptIdle = 0.996;      // the same after a step without drafts
+constexpr double kKeptIdle = 0.996;      // share of the history that remains after a step without
+                                         // drafts
 constexpr double kPriorWeight = 4;       // weight of the odds of the position before, in drafts
 constexpr double kTrendKept = 0.95;      // share of a trend that remains after drafts of its stream
                                          // were verified
-constexpr double kTrendKeptIdle = 0.99;  // the same after a step without drafts
+constexpr double kTrendKeptIdle = 0.99;  // share of a trend that remains after a step without
+                                         // drafts
 constexpr double kTrendWeight = 5;  // weight of the assumption that the trend is 1, in accepted
                                     // drafts
 constexpr double kMostChance = 0.99;

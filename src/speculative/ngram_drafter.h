@@ -53,7 +53,7 @@ class NgramDrafter final : public Drafter {
     int64_t silent_until = 0;       // length of the sequence up to which nothing is proposed
   };
 
-  // A match in the text itself or in the shared texts.
+  // A match, either in the sequence's own text or in the shared texts.
   struct Way {
     const TextIndex* index;
     TextIndex::Match match;

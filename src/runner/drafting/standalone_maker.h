@@ -82,7 +82,7 @@ class StandaloneMaker : public Drafting {
   [[nodiscard]] const int32_t* target_ids_on_device() const override { return nullptr; }
 
  private:
-  // What the small model has read of the sequence in a batch slot.
+  // The tokens of the sequence in a batch slot that the small model has read, and those it has not.
   struct Text {
     int64_t num_read = 0;         // tokens whose KV and state are computed
     std::vector<TokenId> unread;  // the tokens after them, as far as they are known

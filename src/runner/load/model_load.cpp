@@ -147,7 +147,7 @@ Status ModelLoad::load_small_model() {
   small.model_dir = folder;
   small.dtype = pass_->dtype();
   small.kv_dtype = pass_->kv_dtype();
-  small.max_step_tokens += forward_.max_sequences;  // it also reads the drawn tokens
+  small.max_step_tokens += forward_.max_sequences;  // the small model also reads the drawn tokens
   small.hidden_states = {};
   small.head_alone = false;
   small.on_load_progress = nullptr;

@@ -41,7 +41,7 @@ class DeviceDraws {
 
   // Sources of tokens and drafts that the host does not know yet.
   struct Sources {
-    const RunningStep* before = nullptr;  // the step still in flight; null: none
+    const RunningStep* before = nullptr;  // the step that is still in flight; null: none
     const KeptDrafts* kept = nullptr;
     const Drafting* drafting = nullptr;  // maker of the kept drafts; null: no drafts are made
     const speculative::SimulatedAcceptance* simulated = nullptr;

@@ -73,7 +73,7 @@ class ForwardBatch {
   // Rows whose logits are computed.
   [[nodiscard]] std::span<const int32_t> logit_rows() const { return logit_rows_; }
 
-  // In the order of the plan.
+  // The sequences of the step, in the order of the plan.
   [[nodiscard]] std::span<const StepSequence> sequences() const { return sequences_; }
 
   // Hidden vectors to keep, copied from logit rows to snapshot slots.
@@ -85,7 +85,7 @@ class ForwardBatch {
   // Slots of the stored hidden vectors that the LM head reads.
   [[nodiscard]] std::span<const int32_t> hidden_slots() const { return hidden_slots_; }
 
-  // Valid until the next build().
+  // The batch in the form that ops read. Valid until the next build().
   [[nodiscard]] ops::ForwardContext context(const Pools& pools) const;
 
  private:

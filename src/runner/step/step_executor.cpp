@@ -108,7 +108,7 @@ Status StepExecutor::finish(request::StepOutput& output) {
   return status;
 }
 
-// Called after an error: all draws that the host does not know are lost.
+// Called after an error: all earlier draws count as failed.
 void StepExecutor::lose_draws() {
   tokens_.lose_all();
   if (draws_.device() != nullptr) draws_.device()->forget_walk();

@@ -16,7 +16,7 @@ namespace heddle::runner {
 
 struct StepSequence {
   enum class Part : uint8_t {
-    kComputed,  // its new tokens are rows of the forward pass
+    kComputed,  // the sequence's new tokens are rows of the forward pass
     kHidden,    // only the LM head runs, on a stored hidden vector
     kSkipped,   // the sequence had ended before the step
   };
@@ -46,7 +46,7 @@ struct StepSequence {
   // after each draft.
   int32_t draft_slot = 0;
 
-  bool has_tree = false;  // its drafts form a tree
+  bool has_tree = false;  // the sequence's drafts form a tree
 
   TokenId fed_token = sampling::kNoToken;  // the token that feeds_drawn_token stands for, if the
                                            // host knows it

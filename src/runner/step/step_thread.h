@@ -38,7 +38,7 @@ class StepThread {
   StepThread(const StepThread&) = delete;
   StepThread& operator=(const StepThread&) = delete;
 
-  // As in Runner.
+  // As in Runner. Called by one thread only.
   void submit(const request::BatchPlan& plan);
   Result<request::StepOutput> wait();
   void recycle(request::StepOutput output);
@@ -64,8 +64,9 @@ class StepThread {
 
   Step step_;
   const Status out_of_memory_;              // error created in advance, while memory is left
-  std::vector<request::StepOutput> spare_;  // accessed by the caller only
-  int64_t num_waited_ = 0;                  // accessed by the caller only
+  std::vector<request::StepOutput> spare_;  // empty outputs for reuse; accessed by the caller only
+  int64_t num_waited_ = 0;                  // number of steps waited for; accessed by the caller
+                                            // only
 
   Mutex mutex_;
   CondVar work_;  // wakes the step thread: a new step, or the end
@@ -74,8 +75,8 @@ class StepThread {
   int64_t num_done_ HEDDLE_GUARDED_BY(mutex_) = 0;
   bool stopping_ HEDDLE_GUARDED_BY(mutex_) = false;
 
-  // Not guarded as a whole: entries of steps [num_done_, num_submitted_) belong to the step thread,
-  // the others to the caller.
+  // Not guarded by the mutex: entries of the steps [num_done_, num_submitted_) belong to the step
+  // thread, the others to the caller.
   std::array<Entry, kMaxStepsInFlight> entries_;
   std::thread thread_;
 };
