@@ -150,13 +150,14 @@ class PrefixCache {
   };
 
   // Adds the moves that do not belong to one sequence to a plan that will be executed: memory
-  // returns to the system, last states of ended sequences are saved.
+  // returns to the system, last states of ended sequences are saved. Until the call they wait.
   void plan_head(request::BatchPlan& plan) { pools_.plan_head(plan); }
 
   // Runs the evictions that planning postponed. Called while a step is in flight.
   void evict_owed() { room_.evict_owed(); }
 
-  // Frees everything that the sequence holds. No step in flight may use it.
+  // Publishes the sequence's computed tokens if `keep` says so, and frees everything else that it
+  // holds. No step in flight may use the sequence.
   void release(request::Sequence& sequence, CachedSequence& cached, Keep keep);
 
   [[nodiscard]] int64_t available_pages() const { return room_.available_pages(); }

@@ -27,9 +27,9 @@ struct ChosenDevice {
   std::string reason;  // for example "asked for", "CUDA is not used: ..."
 };
 
-// kAuto uses the first GPU if the driver answers, the GPU has compute capability 8.0 and its
-// kernels pass the self-test (ops/kernel_check.h); whether the model fits is found out when it is
-// loaded. Errors: for kCuda, the reason for which kAuto would not use the GPU. Cost: some 100 to
+// kAuto uses the first GPU if the driver answers, the GPU has compute capability 8.0 or later and
+// its kernels pass the self-test (ops/kernel_check.h); whether the model fits is found out when it
+// is loaded. Errors: for kCuda, the reason for which kAuto would not use the GPU. Cost: some 100 to
 // 400 ms with a GPU; a line in the log says how much of that the self-test takes.
 Result<ChosenDevice> choose_device(const DeviceRequest& request, int num_threads, bool exact);
 
