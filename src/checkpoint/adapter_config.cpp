@@ -109,8 +109,8 @@ std::vector<std::pair<std::string, std::vector<int64_t>>> read_trained_tokens(
   return tokens;
 }
 
-// Reads {"expression": number} in the file's order. An expression matches either the whole path or
-// an end of it that follows a dot.
+// Reads {"expression": number} in the file's order. An expression matches the whole path or a part
+// of its end that follows a dot.
 Result<std::vector<std::pair<ModulePattern, double>>> read_patterns(const ordered_json& document,
                                                                     const std::string& key,
                                                                     bool of_ranks) {
@@ -233,7 +233,7 @@ AdapterScaling AdapterConfig::scaling(std::string_view path) const {
 }
 
 std::vector<std::string> AdapterConfig::parameters_of(std::string_view module) const {
-  // The order in which the modules of experts declare their parameters.
+  // The order in which transformers' expert modules declare their parameters.
   constexpr std::string_view kOrder[] = {"gate_up_proj", "gate_proj", "up_proj", "down_proj"};
   std::vector<std::string> found;
   for (const std::string& target : parameters_) {

@@ -69,7 +69,7 @@ class AdapterConfig {
   // The tokens whose rows of the embedding `module` the adapter replaces.
   [[nodiscard]] std::vector<int64_t> trained_tokens(std::string_view module) const;
 
-  // empty if the file names none
+  // base_model_name_or_path; empty if the file names no base model
   [[nodiscard]] const std::string& base_model() const { return base_model_; }
 
  private:
@@ -100,7 +100,8 @@ class AdapterConfig {
   Selection targets_;
   Selection excluded_;
   std::vector<std::string> parameters_;
-  std::vector<int64_t> layers_;  // empty: all layers
+  std::vector<int64_t> layers_;  // layers_to_transform: indices of the layers that the adapter
+                                 // changes; empty: all layers
   std::vector<std::string> layers_patterns_;
 };
 

@@ -34,18 +34,18 @@ struct TensorName {
   AdapterTensor::Kind kind = AdapterTensor::Kind::kReplacement;
   std::string module;
   std::string parameter;
-  int64_t depth = 0;  // number of wrappers around its own; 0 is the outermost
+  int64_t depth = 0;  // number of PEFT wrappers around the tensor's wrapper; 0: it is the outermost
 };
 
 struct NameEnding {
-  std::string_view marker;  // follows the module's path
+  std::string_view marker;  // text after the module's path that identifies the ending
   std::string_view parameter;
   TensorName::Role role;
   AdapterTensor::Kind kind = AdapterTensor::Kind::kReplacement;
 };
 
-// The first ending that matches is used. Older versions of PEFT write the adapter's name before the
-// parameter: "lora_A.default.weight".
+// Endings of tensor names; the first that matches is used. Older versions of PEFT write the
+// adapter's name before the parameter: "lora_A.default.weight".
 constexpr NameEnding kEndings[] = {
     {".lora_A", ".weight", TensorName::Role::kA},
     {".lora_B", ".weight", TensorName::Role::kB},
@@ -64,7 +64,7 @@ constexpr NameEnding kEndings[] = {
     {"", ".bias", TensorName::Role::kWhole},
 };
 
-// The module's path if the name has this ending.
+// The module's path if the name has this ending; otherwise none.
 std::optional<std::string_view> before_ending(std::string_view name, const NameEnding& ending) {
   if (ending.marker.empty()) {
     if (!name.ends_with(ending.parameter)) return std::nullopt;

@@ -39,15 +39,16 @@ struct AdapterUpdate {
 // A tensor of the adapter that is not a low-rank factor.
 struct AdapterTensor {
   enum class Kind : uint8_t {
-    kSavedBase,    // must equal the base's: PEFT saves it with a wrapped LM head or embedding
-    kReplacement,  // replaces the base's tensor
-    kAddedBias,    // [N]: s times this is added to the base's bias
+    kSavedBase,    // a copy of a base tensor, which it must equal: PEFT saves it with a wrapped
+                   // head or embedding
+    kReplacement,  // replaces the base's tensor of the same name
+    kAddedBias,    // [N]: the base's bias grows by s times this vector
     kTokenRows,    // [tokens, H]: replaces rows of an embedding, AdapterConfig::trained_tokens()
   };
 
   Kind kind = Kind::kSavedBase;
   std::string module;
-  std::string parameter;  // "weight" or "bias"
+  std::string parameter;  // the module's parameter that this tensor belongs to: "weight" or "bias"
   TensorView tensor;
 };
 

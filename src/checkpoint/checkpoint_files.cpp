@@ -23,8 +23,8 @@ struct IndexEntry {
   std::string file;
 };
 
-// The name of a shard without "./" and the like; empty unless it lies in the model's folder or in
-// one below.
+// The path of a shard, normalised (without "./"). Empty unless it is in the model's folder or below
+// it.
 std::string shard_name(std::string_view written) {
   if (written.find('\0') != std::string_view::npos) return {};
   const std::filesystem::path path = std::filesystem::path(written).lexically_normal();
@@ -32,7 +32,7 @@ std::string shard_name(std::string_view written) {
   return path.string();
 }
 
-// A tensor that is named twice is where its last entry says, as in Python.
+// Of several index entries for one tensor, keeps the last one, as Python does.
 void keep_last_of_each(std::vector<IndexEntry>& entries) {
   std::unordered_map<std::string_view, size_t> last;
   for (size_t i = 0; i < entries.size(); ++i) last[entries[i].tensor] = i;
@@ -66,7 +66,7 @@ Result<std::vector<IndexEntry>> parse_index(const std::string& text) {
 
 struct OtherWeights {
   std::string_view ending;
-  std::string_view what;  // description and remedy
+  std::string_view what;  // a description of the weights and what the user can do
 };
 
 // Weights in unsupported forms, and adapters without their model.
@@ -95,7 +95,7 @@ constexpr OtherWeights kOtherWeights[] = {
     {".onnx", "an ONNX model, which is not served; download the model's safetensors files"},
 };
 
-// Mistral also publishes its models in another layout.
+// Whether the file is of the layout in which Mistral publishes its models a second time.
 bool is_makers_file(std::string_view name) {
   return name.starts_with("consolidated") && name.ends_with(".safetensors");
 }
@@ -105,7 +105,8 @@ bool is_shard_name(std::string_view name) {
          !is_makers_file(name);
 }
 
-// Says what to do about it: shards without their index need only that, one file only its name.
+// The error for a folder without readable weights. It says what is missing: for shards only the
+// index, for a single file only its right name.
 Status missing_weights(const std::filesystem::path& folder) {
   HEDDLE_ASSIGN_OR_RETURN(const std::vector<std::string> names, names_in_folder(folder));
   const auto shard = std::ranges::find_if(names, is_shard_name);
@@ -218,7 +219,8 @@ Status CheckpointFiles::add_shards(const std::filesystem::path& index_path) {
   }
   const std::vector<IndexEntry>& entries = *parsed;
 
-  std::map<std::string_view, size_t> shards;  // sorted, so that files are opened in order
+  std::map<std::string_view, size_t> shards;  // sorted, so that files are opened in the order of
+                                              // their names
   for (const IndexEntry& entry : entries) shards.emplace(entry.file, 0);
   for (const auto& [shard, file] : shards) {
     HEDDLE_ASSIGN_OR_RETURN(const bool exists, file_exists(folder_ / shard));
@@ -236,7 +238,8 @@ Status CheckpointFiles::add_shards(const std::filesystem::path& index_path) {
     HEDDLE_RETURN_IF_ERROR(add_file(std::string(shard)));
   }
 
-  // As in transformers, the index names the files and the files their tensors.
+  // As in transformers, the index decides which files are read, and the files decide which tensors
+  // they contain.
   const auto is_elsewhere = [&](const IndexEntry& entry) {
     const size_t file = shards.at(entry.file);
     const auto found = locations_.find(entry.tensor);

@@ -34,7 +34,8 @@ std::string shown(const json& value) {
   return text;
 }
 
-// A number as Python writes it, or NaN and the infinities as transformers does in standard JSON.
+// A number as Python accepts it in JSON, including NaN and the infinities as transformers writes
+// them in standard JSON.
 std::optional<double> number_of(const json& value) {
   if (value.is_number()) return value.get<double>();
   if (!value.is_object() || value.size() != 1) return std::nullopt;
@@ -102,7 +103,8 @@ std::string_view ConfigReader::spelling(std::string_view first, std::string_view
 
 bool ConfigReader::integer_of(std::string_view key, const json& value, IntegerRange range,
                               int64_t& result) {
-  constexpr double kExactLimit = 9007199254740992.0;  // 2^53: up to here every integer is a double
+  constexpr double kExactLimit = 9007199254740992.0;  // 2^53: every integer up to this value is
+                                                      // exact as a double
   bool integral = false;
   int64_t number = 0;
   if (value.is_number_unsigned()) {
@@ -112,7 +114,7 @@ bool ConfigReader::integer_of(std::string_view key, const json& value, IntegerRa
   } else if (value.is_number_integer()) {
     integral = true;
     number = value.get<int64_t>();
-  } else if (value.is_number_float()) {  // 4096.0 is what some writers make of 4096
+  } else if (value.is_number_float()) {  // some writers write 4096 as 4096.0
     const double real = value.get<double>();
     integral = std::abs(real) <= kExactLimit && std::trunc(real) == real;
     if (integral) number = static_cast<int64_t>(real);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Typed reading of untrusted JSON configuration: every value is checked for type and range, and the
-// first thing that is wrong is kept, with key and value, until status() is asked. So a parser reads
-// as a list of fields. `null` counts as absent everywhere. A reader remembers which keys it was
-// asked for, so that keys that no reader understood can be found. A key that two scopes give
-// different values is noted when it is first asked for, with both.
+// Typed reading of untrusted JSON configuration. Every value is checked for type and range. The
+// reader stores the first error, with key and value, until status() is called, so that a parser
+// reads as a list of fields. `null` counts as absent everywhere. A reader remembers which keys were
+// asked for, so that keys that no reader understands can be found. If two scopes have different
+// values for a key, a note with both values is added when the key is first asked for.
 //
 // Threading: thread-confined. Points into the document, which must outlive it.
 #pragma once
@@ -23,7 +23,7 @@
 
 namespace heddle::checkpoint {
 
-// A larger configuration is refused.
+// The largest configuration file that is read; a larger one is an error.
 inline constexpr int64_t kMaxConfigBytes = int64_t{16} << 20;
 
 // Parses text that must be one JSON object, by the rules of core/json_syntax.h. Error: kDataLoss,
@@ -50,8 +50,8 @@ class ConfigReader {
         first_error_(first_error),
         notes_(std::make_shared<std::vector<std::string>>()) {}
 
-  // A reader of the same document that looks into `inner` first and, with `keep_own`, then where
-  // this one looks. Null scopes are skipped.
+  // A reader of the same document that searches the objects `inner` first and then, if `keep_own`
+  // is true, this reader's scopes. Null scopes are skipped.
   [[nodiscard]] ConfigReader narrowed(std::vector<const nlohmann::json*> inner,
                                       bool keep_own) const;
 
@@ -60,29 +60,31 @@ class ConfigReader {
   // The raw value, or null when it is absent.
   [[nodiscard]] const nlohmann::json* find(std::string_view key) const;
 
-  // Absent, false, 0 or empty: what files write for a feature that is not used.
+  // Whether the value is absent, false, 0 or empty, which files write for a feature that is not
+  // used.
   [[nodiscard]] bool is_off(std::string_view key) const;
 
-  // The spelling that the document uses, or the first, which then is the one reported as missing.
+  // Of two spellings of a key, the one that the document uses. If it uses neither, `first`, which
+  // an error then reports as missing.
   [[nodiscard]] std::string_view spelling(std::string_view first, std::string_view second) const;
 
   // Whether any getter of this reader read `key`. Readers narrowed from it count separately.
   [[nodiscard]] bool was_asked_for(std::string_view key) const { return asked_for_.contains(key); }
 
-  // Counts as asking: says that nothing depends on the value of `key`.
+  // Marks `key` as read, because nothing depends on its value: it is not reported as unknown.
   void disregard(std::string_view key) { asked_for_.emplace(key); }
 
   // Without `fallback`, a missing key is an error. On an error getters return the fallback, the
   // range's lower end, or an empty string or list, so that reading can continue.
   int64_t integer(std::string_view key, std::optional<int64_t> fallback, IntegerRange range);
-  // A period in layers, at least 1. A negative number has the same multiples, as in Python, and is
-  // noted; 0 is an error.
+  // Reads a period in layers, at least 1. A negative number has the same multiples, as in Python:
+  // its absolute value is used and a note is added. 0 is an error.
   int64_t interval(std::string_view key, int64_t fallback);
   double number(std::string_view key, std::optional<double> fallback, NumberRange range);
   bool boolean(std::string_view key, bool fallback);
   std::string text(std::string_view key, const std::optional<std::string>& fallback);
 
-  // The value itself or a list of such values; empty when absent.
+  // Reads one integer or a list of integers; empty when absent.
   std::vector<int64_t> integers(std::string_view key, IntegerRange range);
   std::vector<std::string> texts(std::string_view key);
 
@@ -94,7 +96,7 @@ class ConfigReader {
   // A nested object; null when absent or not an object, which is an error.
   const nlohmann::json* object(std::string_view key);
 
-  // Keeps the error unless there is one already: kInvalidArgument "<key> is <value>, <complaint>".
+  // Stores an error unless there is one already: kInvalidArgument "<key> is <value>, <complaint>".
   void fail(std::string_view key, std::string_view complaint);
   // Refuses a valid but unsupported value: kUnimplemented "<key> is <value>; <remedy>".
   void refuse(std::string_view key, std::string_view remedy);

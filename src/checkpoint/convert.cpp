@@ -13,8 +13,8 @@ namespace heddle::checkpoint {
 
 namespace {
 
-// The scalar definitions without branches, so that the loops below become vector code. memcpy is
-// how C++ spells an unaligned load.
+// The conversions of core/dtype.h without branches, so that the loops below become vector code.
+// memcpy is the C++ idiom for an unaligned load.
 template <typename Scalar>
 Scalar load(const std::byte* bytes, int64_t index) {
   Scalar value;
@@ -27,7 +27,7 @@ void store(std::byte* bytes, int64_t index, Scalar value) {
   std::memcpy(bytes + index * static_cast<int64_t>(sizeof(Scalar)), &value, sizeof(Scalar));
 }
 
-// A mask instead of a condition: all ones where `condition` holds.
+// All bits set where `condition` holds, otherwise 0: selects without a branch.
 inline uint32_t mask_of(bool condition) { return 0u - static_cast<uint32_t>(condition); }
 
 inline uint32_t select(uint32_t mask, uint32_t yes, uint32_t no) {
@@ -106,8 +106,7 @@ void convert_elements(const void* source, DType source_dtype, void* target, DTyp
   const Conversion narrow = target_dtype == DType::kF16 ? f32_to_f16 : f32_to_bf16;
   if (source_dtype == DType::kF32) return narrow(from, to, count);
   if (target_dtype == DType::kF32) return widen(from, to, count);
-  // Between the 16-bit formats: through fp32, a piece at a time that stays in the first-level
-  // cache.
+  // Between the two 16-bit formats: through fp32, in pieces that fit the first-level cache.
   constexpr int64_t kPiece = 2048;
   std::array<float, kPiece> piece;
   auto* const middle = reinterpret_cast<std::byte*>(piece.data());

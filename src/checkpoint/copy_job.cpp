@@ -9,8 +9,9 @@ namespace heddle::checkpoint {
 
 namespace {
 
-// Rows whose elements lie apart, as columns of a stored matrix: the matrix is read row by row, and
-// each of its rows is spread over the targets, whose current cache lines stay at hand.
+// Copies rows whose elements are apart in the file, as the columns of a stored matrix are. The
+// matrix is read row by row and each row is scattered to the targets, whose current cache lines
+// stay cached.
 template <typename Element>
 void copy_columns(const WeightSource& source, const StoredWeight& stored, const CopyJob& job,
                   std::byte* target) {
@@ -58,7 +59,7 @@ CopyJob part_of(const CopyJob& run, int64_t begin, int64_t count) {
   return part;
 }
 
-// A dense run is one long row, which may be cut anywhere.
+// Describes a contiguous run as one long row, which may be cut anywhere.
 CopyJob as_one_row(const CopyJob& run) {
   CopyJob row = run;
   row.row_width = row.row_step = 1;

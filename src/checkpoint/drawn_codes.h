@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rule of a seeded random weight that is quantised while it loads (`--load-format dummy` with
-// `--quantization`): codes are drawn instead of numbers that are rounded, a bell curve over all
-// codes of the format, with one scale for the whole weight, which gives it the deviation of the
-// unquantised one. The same bits on the CPU and on a GPU, which draws them in place.
+// `--quantization`). Codes are drawn directly, not rounded from numbers. They follow a bell curve
+// over all codes of the format. One scale for the whole weight gives it the standard deviation of
+// the unquantised weight. CPU and GPU draw the same bits, so a GPU draws its weights in place.
 #pragma once
 
 #include <cmath>
@@ -21,7 +21,8 @@ namespace heddle::checkpoint {
 
 inline constexpr int32_t kMostOfBell = 2 * 65535;  // draw_bell() lies within +-kMostOfBell
 
-// The number that kMostOfBell becomes, in units of the scale.
+// The quantised value, in units of the scale, to which draw_bell()'s largest value kMostOfBell is
+// mapped.
 [[nodiscard]] HEDDLE_HOST_DEVICE constexpr float most_of_codes(quant::Code code) {
   switch (code) {
     case quant::Code::kU4:
@@ -57,13 +58,14 @@ inline constexpr int32_t kMostOfBell = 2 * 65535;  // draw_bell() lies within +-
 
 // Rows of a hub tensor that are drawn: row i of them is row first_row + i * row_step.
 struct DrawnRows {
-  DrawnWeight weight;  // has mean 0
+  DrawnWeight weight;  // its distribution has mean 0
   int64_t first_row = 0;
   int64_t row_step = 1;
   int64_t num_rows = 0;
 };
 
-// The bytes of every scale, of which the first are used, and the zero point of every group.
+// The scale that all groups share: its first `num_bytes` bytes are stored. `zero` is the zero point
+// of every group.
 struct DrawnScale {
   uint32_t bits = 0;
   int32_t num_bytes = 4;
@@ -72,11 +74,11 @@ struct DrawnScale {
 
 [[nodiscard]] DrawnScale drawn_scale(const quant::RowFormat& format, const DrawnWeight& weight);
 
-// On the host. `format`: one of quant::format_of().
+// Draws the rows on the host. `format` is one that quant::format_of() returns.
 [[nodiscard]] quant::UnpackedMatrix draw_matrix(const DrawnRows& rows,
                                                 const quant::RowFormat& format);
 
-// Enqueues the same into `target`, memory of the GPU, which has as many rows.
+// Enqueues drawing the same rows into `target`, which is GPU memory with rows.num_rows rows.
 // Errors: kDeviceLost; kUnimplemented in a build without CUDA. Cost: two hashes a code.
 Status draw_rows_cuda(device::CudaDevice& gpu, device::CudaStream& stream, const DrawnRows& rows,
                       const quant::PackedRows& target);

@@ -35,7 +35,7 @@ struct CopyJob;  // copy_job.h
   return x ^ (x >> 16);
 }
 
-// The keys of all elements whose index has the same upper half.
+// The two hash keys of all elements whose indices have the same upper 32 bits.
 struct DrawKeys {
   uint32_t a;
   uint32_t b;
@@ -56,18 +56,19 @@ struct DrawKeys {
   return static_cast<int32_t>(sum) - kMeanOfSum;
 }
 
-inline constexpr float kDeviationOfBell = 37837.22f;  // sqrt(4 * (65536^2 - 1) / 12)
+inline constexpr float kDeviationOfBell = 37837.22f;  // standard deviation of draw_bell(): sqrt(4 *
+                                                      // (65536^2 - 1) / 12)
 
 struct DrawnWeight {
-  uint64_t key = 0;  // hash of seed and name
+  uint64_t key = 0;  // hash of the seed and the hub name
   float mean = 0;
   float deviation = 0;
 };
 
-// Enqueues the elements of `job`, computed by the GPU, at its place of `arena`, memory of the GPU.
-// The bits are those that DummyWeights::read() gives.
+// Enqueues the GPU's computation of the elements of `job` into `arena`, GPU memory, at the job's
+// target_byte. The bits are those that DummyWeights::read() returns.
 // Errors: kDeviceLost; kUnimplemented in a build without CUDA.
-// Cost: two hashes of an element, which is written once.
+// Cost: two hashes per element; each element is written once.
 Status draw_weight_cuda(device::CudaDevice& gpu, device::CudaStream& stream,
                         const DrawnWeight& weight, const CopyJob& job, std::byte* arena);
 

@@ -14,7 +14,7 @@ namespace heddle::checkpoint {
 namespace {
 
 constexpr int64_t kDrawnAtOnce =
-    2048;  // floats drawn at a time, 8 KiB; never spans two upper halves of an index
+    2048;  // number of floats drawn at a time, 8 KiB; all their indices have the same upper 32 bits
 
 uint64_t key_of(uint64_t seed, std::string_view name) {
   uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
@@ -51,7 +51,8 @@ std::optional<StoredWeight> DummyWeights::find(const WeightRequest& request) con
 }
 
 std::optional<DrawnWeight> DummyWeights::drawn(const StoredWeight& weight) const {
-  if (weight.initial == Initial::kLogDecay) return std::nullopt;  // needs a logarithm
+  // not drawn by the GPU: needs a logarithm
+  if (weight.initial == Initial::kLogDecay) return std::nullopt;
   return DrawnWeight{.key = key_of(seed_, weight.name),
                      .mean = weight.initial == Initial::kAroundOne ? 1.0f : 0.0f,
                      .deviation = 0.02f};

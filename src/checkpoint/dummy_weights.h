@@ -9,10 +9,10 @@ namespace heddle::checkpoint {
 
 class DummyWeights final : public WeightSource {
  public:
-  // `dtype` (fp32, bf16 or fp16) is what the tensors pretend to be stored as.
+  // `dtype` (fp32, bf16 or fp16): the stored dtype that every tensor reports.
   explicit DummyWeights(uint64_t seed, DType dtype = DType::kBf16) : seed_(seed), dtype_(dtype) {}
 
-  // Every request is met: shape and initial values as asked.
+  // Finds a tensor for every request, with the requested shape and distribution.
   [[nodiscard]] std::optional<StoredWeight> find(const WeightRequest& request) const override;
 
   [[nodiscard]] std::vector<std::string_view> names() const override { return {}; }

@@ -23,7 +23,7 @@ using nlohmann::json;
 constexpr const char* kConfigFile = "config.json";
 constexpr const char* kTensorFile = "nextn_layer_parameters.safetensors";
 
-// Keys sorted, text in UTF-8.
+// Writes JSON with sorted keys and UTF-8 text.
 Status write_json(const fs::path& path, const json& value) {
   return write_text(
       path, value.dump(2, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace) + '\n');
@@ -51,7 +51,7 @@ std::vector<StoredTensor> draft_tensors(const CheckpointFiles& files, const Next
   return tensors;
 }
 
-// `folder` is to become `output`.
+// Writes the draft to `folder`, which is renamed to `output` later.
 Result<NextnExport> write_draft(const fs::path& folder, const json& config,
                                 std::span<const StoredTensor> tensors,
                                 const WriteProgress& on_progress) {

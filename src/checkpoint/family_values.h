@@ -25,7 +25,7 @@ class FamilyValues {
     };
   }
 
-  // Aborts where the family's reader has set no such struct: both belong to one family.
+  // Returns the family's values. Aborts unless the family's reader has set a struct of this type.
   template <typename Values>
   [[nodiscard]] const Values& get() const {
     const auto* values = std::any_cast<Values>(&values_);
@@ -33,7 +33,7 @@ class FamilyValues {
     return *values;
   }
 
-  // Whether both have equal structs of one type, or neither has any.
+  // Whether both contain equal structs of one type, or both are empty.
   friend bool operator==(const FamilyValues& a, const FamilyValues& b) {
     return a.equal_ == nullptr ? b.equal_ == nullptr : a.equal_(a.values_, b.values_);
   }

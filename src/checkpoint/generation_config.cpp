@@ -29,7 +29,8 @@ class OptionalReader {
   OptionalReader(ConfigReader& reader, std::string_view origin, std::vector<std::string>& notes)
       : reader_(reader), origin_(origin), notes_(notes) {}
 
-  // A number in `taken` but outside `served` counts as the nearest one there; others are an error.
+  // Reads a number. One in range `taken` but outside `served` is replaced by the nearest one in
+  // `served`; others are an error.
   std::optional<double> number(std::string_view key, ConfigReader::NumberRange taken,
                                ConfigReader::NumberRange served) {
     const nlohmann::json* const value = reader_.find(key);
@@ -52,7 +53,8 @@ class OptionalReader {
   std::vector<std::string>& notes_;
 };
 
-// A longer list is usual: chat models add a token that ends a turn.
+// Whether `whole` contains all of `part`. A longer eos list is usual: chat models add a token that
+// ends a turn.
 bool is_part(const std::vector<int64_t>& part, const std::vector<int64_t>& whole) {
   return std::ranges::all_of(
       part, [&](int64_t id) { return std::ranges::find(whole, id) != whole.end(); });
@@ -61,10 +63,11 @@ bool is_part(const std::vector<int64_t>& part, const std::vector<int64_t>& whole
 int64_t read_top_k(ConfigReader& reader) {
   constexpr int64_t kMost = (int64_t{1} << 31) - 1;
   const int64_t top_k = reader.integer("top_k", std::nullopt, {.low = -1});
-  return top_k == -1 ? 0 : std::min(top_k, kMost);  // -1: another way to say all
+  return top_k == -1 ? 0 : std::min(top_k, kMost);  // transformers also accepts -1 for all tokens
 }
 
-// Keys that do not affect the text: how transformers computes, what it returns, unused tokens.
+// Keys that do not affect the generated text: how transformers computes, what it returns, unused
+// tokens.
 constexpr std::string_view kSilentKeys[] = {"transformers_version",
                                             "_from_model_config",
                                             "_name_or_path",
@@ -98,7 +101,7 @@ constexpr std::string_view kSilentKeys[] = {"transformers_version",
                                             "prompt_lookup_num_tokens",
                                             "max_matching_ngram_size"};
 
-// Values, besides null, 0, false and empty ones, that do not affect the answer.
+// Values, in addition to null, 0, false and empty ones, at which a key does not affect the answer.
 constexpr std::pair<std::string_view, double> kNeutralValues[] = {{"num_beams", 1},
                                                                   {"num_beam_groups", 1},
                                                                   {"length_penalty", 1},
@@ -115,7 +118,8 @@ bool is_neutral(std::string_view key, const nlohmann::json& value) {
          value.get<double>() == found->second;
 }
 
-// One note that names the settings which change transformers' answers and are not used.
+// Adds one note that names the settings which change transformers' answers and which Heddle does
+// not use.
 void note_unused_keys(const nlohmann::json& root, const ConfigReader& reader,
                       std::string_view origin) {
   constexpr size_t kMostNames = 20;
@@ -158,7 +162,8 @@ Result<GenerationConfig> parse_generation_config(std::string_view json_text,
   OptionalReader optional(reader, origin, config.notes);
   config.eos_token_ids = read_end_tokens(reader, origin);
   if (reader.has("do_sample")) config.do_sample = reader.boolean("do_sample", false);
-  // The ranges of requests: a default beyond them would refuse every request that has no value.
+  // The ranges that requests accept: with a default outside them, every request without a value
+  // would be refused.
   config.temperature = optional.number("temperature", {0.0, kLargest}, {0.0, 100.0});
   if (reader.has("top_k")) config.top_k = read_top_k(reader);
   config.top_p = optional.number("top_p", {0.0, 1.0}, {0.0, 1.0});

@@ -20,24 +20,26 @@ struct GenerationConfig {
   std::vector<int64_t> eos_token_ids;  // generation stops at any of them
   std::optional<bool> do_sample;
   std::optional<double> temperature;
-  std::optional<int64_t> top_k;  // 0: all tokens
+  std::optional<int64_t> top_k;  // top_k; 0: no limit, all tokens can be drawn
   std::optional<double> top_p;
   std::optional<double> min_p;
   std::optional<double> repetition_penalty;
 
-  // Values that are not used as they are written, and what is used instead. To be logged once.
+  // One sentence for each value that is replaced, with the value used instead. The caller logs them
+  // once.
   std::vector<std::string> notes;
 };
 
-// A number that transformers takes and that is beyond what a request may ask for counts as the
-// nearest one that it may. Error: kInvalidArgument, naming key and value; kDataLoss for broken
-// JSON. `origin` is the name of the text in notes.
+// Parses the file's text. A number that transformers accepts and that exceeds the range of requests
+// is replaced by the nearest number in that range. Error: kInvalidArgument, naming key and value;
+// kDataLoss for broken JSON. `origin` is how notes refer to the text.
 Result<GenerationConfig> parse_generation_config(
     std::string_view json_text, std::string_view origin = "generation_config.json");
 
-// Reads <folder>/generation_config.json, or without it what a GGUF file has of it, and logs the
-// notes; without either the configuration is empty. The model's own eos stands in where it has
-// none. Error: as above, and for an id outside the vocabulary.
+// Reads <folder>/generation_config.json, or without it the sampling defaults of a GGUF file, and
+// logs the notes. If there is neither, the configuration is empty. If no eos is given there, the
+// model config's eos is used. Error: as parse_generation_config(), and for an id outside the
+// vocabulary.
 Result<GenerationConfig> load_generation_config(const std::filesystem::path& folder,
                                                 const ModelConfig& model);
 

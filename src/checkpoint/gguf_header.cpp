@@ -24,7 +24,7 @@ constexpr int64_t kDefaultAlignment = 32;
 constexpr int64_t kMaxAlignment = int64_t{1} << 20;
 constexpr uint32_t kMaxGgufRank = 4;
 
-// Bytes that the shortest entry and the shortest tensor take.
+// The fewest bytes that a metadata entry and a tensor entry can have.
 constexpr uint64_t kLeastEntryBytes = 13;
 constexpr uint64_t kLeastTensorBytes = 24;
 
@@ -46,8 +46,8 @@ constexpr GgufType blocks(uint32_t id, std::string_view name, int64_t columns, i
   return {.id = id, .name = name, .block = {columns, bytes}, .dtype = std::nullopt, .blocks = type};
 }
 
-// Every type the format defines: a file may have tensors that no model reads, and their sizes are
-// checked, too.
+// All types that the GGUF format defines: a file may contain tensors that no model reads, and their
+// sizes are checked, too.
 constexpr std::array kGgufTypes = {
     plain(0, "F32", 4, DType::kF32),
     plain(1, "F16", 2, DType::kF16),
@@ -105,7 +105,7 @@ uint64_t bytes_of(GgufValueType type) {
     case GgufValueType::kArray:
       break;
   }
-  return 0;  // no fixed size
+  return 0;  // strings and arrays have no fixed size
 }
 
 std::string_view name_of(GgufValueType type) {
@@ -122,7 +122,7 @@ T load(std::span<const std::byte> bytes, uint64_t index) {
   return value;
 }
 
-// The number that the shortest decimal of a float means: 1e-6, where the float is 9.99999997e-7.
+// The double nearest to the shortest decimal text of a float: 1e-6 for the float 9.99999997e-7.
 double shortest(float value) {
   std::array<char, 64> text{};
   const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), value);
@@ -181,7 +181,7 @@ std::string describe(const GgufValue& value) {
   return fmt::format("a {} out of range", name_of(value.type));
 }
 
-// One value by `at(value, index)`; none where the key is absent.
+// Reads one value with `at(value, index)`; none if the key is absent.
 template <typename T, typename At>
 Result<std::optional<T>> one(const GgufValue* value, std::string_view key, std::string_view what,
                              const At& at) {
@@ -256,7 +256,8 @@ Result<std::optional<std::vector<bool>>> GgufMetadata::booleans(std::string_view
 Result<std::optional<std::vector<std::string_view>>> GgufMetadata::texts(
     std::string_view key) const {
   const GgufValue* const value = find(key);
-  uint64_t position = 0;  // strings are walked in order; the parser has checked their lengths
+  uint64_t position = 0;  // byte position: strings are read in order; the parser has already
+                          // checked their lengths
   const auto at = [&](const GgufValue& strings, uint64_t) -> std::optional<std::string_view> {
     if (strings.type != GgufValueType::kString) return std::nullopt;
     uint64_t length;
@@ -463,7 +464,8 @@ class GgufParser {
       return data_loss(
           fmt::format("its offset {} is no multiple of the alignment, {}", offset, alignment_));
     }
-    // Whether both lie in the file is known once the header's length is.
+    // Whether offset and size are inside the file can be checked only after the header's length is
+    // known.
     if (offset > file_.size() || num_bytes > static_cast<int64_t>(file_.size())) {
       return data_loss(
           fmt::format("its {} bytes from {} on are not in a file of {}: truncated; download it "
@@ -476,7 +478,7 @@ class GgufParser {
     return ok_status();
   }
 
-  // No tensor reaches into another or beyond the file.
+  // Checks that no tensor overlaps another or exceeds the file.
   [[nodiscard]] Status check_layout() const {
     const std::vector<GgufTensor>& tensors = header_.tensors;
     std::vector<size_t> order(tensors.size());

@@ -33,13 +33,15 @@ namespace heddle::checkpoint {
 // How a file stores the numbers of a tensor.
 struct GgufType {
   uint32_t id = 0;
-  std::string_view name;  // as llama.cpp calls it: "Q4_K"
+  std::string_view name;  // llama.cpp's name of the type: "Q4_K"
   quant::BlockSize block;
-  std::optional<DType> dtype;              // plain numbers that Heddle reads
-  std::optional<quant::BlockType> blocks;  // blocks that Heddle reads
+  std::optional<DType> dtype;              // for plain numbers: the dtype as which Heddle reads
+                                           // them
+  std::optional<quant::BlockType> blocks;  // for block formats: the block type as which Heddle
+                                           // reads them
 };
 
-// Null where the format has no such type.
+// The type with this id; null if the GGUF format does not define one.
 [[nodiscard]] const GgufType* find_gguf_type(uint32_t id);
 
 enum class GgufValueType : uint32_t {
@@ -61,22 +63,24 @@ enum class GgufValueType : uint32_t {
 struct GgufValue {
   GgufValueType type = GgufValueType::kU8;  // an array has the type of its elements
   bool is_array = false;
-  uint64_t count = 1;                // elements
+  uint64_t count = 1;                // number of elements; 1 for a value that is not an array
   std::span<const std::byte> bytes;  // the elements one after the other, as stored
 };
 
-// The metadata of a file by key. Getters give none for a key that is not there. Error: kDataLoss,
-// naming key and value, for a value of another type or out of range.
+// The metadata of a file by key. Getters return none for an absent key. Error: kDataLoss, naming
+// key and value, for a value of another type or out of range.
 class GgufMetadata {
  public:
   [[nodiscard]] bool has(std::string_view key) const { return values_.contains(key); }
 
   Result<std::optional<std::string_view>> text(std::string_view key) const;
-  Result<std::optional<int64_t>> integer(std::string_view key) const;  // 8 to 64 bits, any sign
-  Result<std::optional<double>> number(std::string_view key) const;    // also an integer
+  // accepts all integer types, 8 to 64 bits, signed and unsigned
+  Result<std::optional<int64_t>> integer(std::string_view key) const;
+  // accepts floating-point and integer types
+  Result<std::optional<double>> number(std::string_view key) const;
   Result<std::optional<bool>> boolean(std::string_view key) const;
 
-  // The elements of an array; one value counts as an array of one.
+  // The strings of an array; a single string counts as an array of one.
   Result<std::optional<std::vector<std::string_view>>> texts(std::string_view key) const;
   Result<std::optional<std::vector<int64_t>>> integers(std::string_view key) const;
   Result<std::optional<std::vector<double>>> numbers(std::string_view key) const;
@@ -95,7 +99,7 @@ class GgufMetadata {
 struct GgufTensor {
   std::string_view name;
   const GgufType* type = nullptr;
-  Shape shape;        // slowest first, as elsewhere: rows, columns
+  Shape shape;        // dimensions, slowest first (the reverse of the file's order): rows, columns
   int64_t begin = 0;  // byte range within the data
   int64_t end = 0;
 };
@@ -103,7 +107,7 @@ struct GgufTensor {
 struct GgufHeader {
   GgufMetadata metadata;
   std::vector<GgufTensor> tensors;  // sorted by name, names unique
-  int64_t data_offset = 0;          // where the data begins in the file
+  int64_t data_offset = 0;          // byte offset in the file at which the tensors' data begins
 };
 
 // Reads the header of a whole file; the result points into `file`. Error: kDataLoss, naming the

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kEnding = ".gguf";
 constexpr int64_t kMaxParts = 9999;
 
-// "NAME-00002-of-00003.gguf" as NAME, 2 and 3.
+// The parts of a split file's name: NAME, 2 and 3 for "NAME-00002-of-00003.gguf".
 struct PartName {
   std::string stem;
   int64_t number = 0;
@@ -58,7 +58,7 @@ fs::path first_part(const fs::path& path) {
   return part ? path.parent_path() / part->file(1) : path;
 }
 
-// The values of general.file_type whose tensors are served.
+// The format's name for a value of general.file_type whose tensors are served.
 std::string_view name_of_file_type(int64_t type) {
   switch (type) {
     case 0:
@@ -109,7 +109,9 @@ Result<std::optional<fs::path>> find_gguf(const fs::path& path) {
     return std::optional<fs::path>(first_part(path));
   }
   const Result<std::vector<std::string>> names = names_in_folder(path);
-  if (!names.ok()) return std::optional<fs::path>();  // who reads the folder says why
+  if (!names.ok())
+    return std::optional<fs::path>();  // the code that reads the folder reports the
+                                       // error
   std::vector<fs::path> models;
   for (const std::string& name : *names) {
     if (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json")) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// GgufModel: the GGUF files of one model, mapped: one file, or those that it was split into
-// ("NAME-00001-of-00003.gguf"). The metadata is that of the first.
+// GgufModel: the GGUF files of one model, mapped. They are one file, or the parts it was split into
+// ("NAME-00001-of-00003.gguf"). The metadata is that of the first part.
 //
 // Threading: thread-compatible.
 #pragma once
@@ -25,14 +25,14 @@ namespace heddle::checkpoint {
 // models, naming two; as names_in_folder().
 Result<std::optional<std::filesystem::path>> find_gguf(const std::filesystem::path& path);
 
-// The name of a model by that of its file, without ".gguf" and the number of a part.
+// The name of a model: its file's name without ".gguf" and without the part number.
 [[nodiscard]] std::string gguf_model_name(const std::filesystem::path& path);
 
 class GgufModel {
  public:
-  // `path` is the first file, as find_gguf() gives it. Error: as parse_gguf_header(), with the
-  // file's name before the message; kNotFound for a part that is missing; kDataLoss for parts that
-  // do not belong together.
+  // Opens the model whose first file is `path`, as find_gguf() returns it. Error: as
+  // parse_gguf_header(), with the file's name before the message; kNotFound for a missing part;
+  // kDataLoss for parts that do not belong together.
   static Result<GgufModel> open(const std::filesystem::path& path);
 
   [[nodiscard]] const GgufMetadata& metadata() const { return parts_.front().header.metadata; }
@@ -41,16 +41,16 @@ class GgufModel {
 
   struct Stored {
     const GgufTensor* tensor = nullptr;
-    const std::byte* data = nullptr;  // tensor->end - tensor->begin bytes, of any alignment
+    const std::byte* data = nullptr;  // `tensor->end - tensor->begin` bytes, at any alignment
   };
 
-  // None where there is no such tensor.
+  // The tensor's stored bytes; none if the model has no such tensor.
   [[nodiscard]] std::optional<Stored> find(std::string_view name) const;
 
-  [[nodiscard]] std::vector<std::string_view> names() const;  // sorted
+  [[nodiscard]] std::vector<std::string_view> names() const;  // the tensors' names, sorted
 
-  // How most weights are stored, as such files are called: "Q4_K_M"; by general.file_type or, where
-  // the metadata has none that is known, the type with the most elements.
+  // The format of most weights, as in the names of such files: "Q4_K_M". It follows from
+  // general.file_type or, if that is absent or unknown, is the type with the most elements.
   [[nodiscard]] std::string quantization() const;
 
   [[nodiscard]] int64_t num_files() const { return static_cast<int64_t>(parts_.size()); }

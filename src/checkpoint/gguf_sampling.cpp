@@ -15,7 +15,8 @@ namespace {
 struct SamplingKey {
   std::string_view stored;
   std::string_view hub;
-  std::string_view part_of;  // the stored key that turns it on
+  std::string_view part_of;  // the stored key that must be on for this key to have an effect;
+                             // empty: none
 };
 
 constexpr SamplingKey kKeys[] = {
@@ -52,7 +53,7 @@ Result<std::optional<std::string>> gguf_generation_config(const GgufMetadata& me
     const bool is_whole = *number == std::floor(*number) && std::abs(*number) < 1e9;
     if (is_whole) {
       config[key.hub] = static_cast<int64_t>(*number);
-    } else {  // "0.95" and not "0.949999988079071"
+    } else {  // writes a float as its shortest decimal: "0.95", not "0.949999988079071"
       config[key.hub] =
           nlohmann::ordered_json::parse(fmt::format("{}", static_cast<float>(*number)));
     }

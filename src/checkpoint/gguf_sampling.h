@@ -11,10 +11,11 @@
 
 namespace heddle::checkpoint {
 
-// The keys below general.sampling, which converters copy from the generation_config.json of the
-// original model, by their names there: "temp" becomes temperature, "penalty_repeat"
-// repetition_penalty. Settings that are off, and those of settings that are off, are left out. None
-// without a key. Error: kDataLoss, naming key and value, for a value that is no number.
+// Returns the keys below general.sampling as the text of a generation_config.json; none if there
+// are no such keys. Converters copy them from the original model's file. They get its names: "temp"
+// becomes temperature, "penalty_repeat" repetition_penalty. Settings that are off are omitted, and
+// so are the settings that depend on them. Error: kDataLoss, naming key and value, for a value that
+// is no number.
 Result<std::optional<std::string>> gguf_generation_config(const GgufMetadata& metadata);
 
 }  // namespace heddle::checkpoint

@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kLargestBlock = 256;
 
-// The dtype that blocks are read as where nothing asks for another.
+// The dtype as which blocks are read if the caller requests no other.
 constexpr DType kBlocksDType = DType::kBf16;
 
 bool is_served(const GgufType& type) {
@@ -62,7 +62,7 @@ Status GgufWeights::add(GgufSource source) {
   auto entry = std::make_unique<Entry>();
   entry->stored = *model_.find(source.stored);
   const Shape& stored = entry->stored.tensor->shape;
-  // The elements of a vector are its rows, where they are numbers.
+  // A vector of plain numbers is a column of rows with one element each.
   const bool is_row = stored.rank() > 1 || entry->stored.tensor->type->blocks;
   entry->width = is_row ? stored[stored.rank() - 1] : 1;
   const int64_t num_rows = source.shape.num_elements() / entry->width;
@@ -140,7 +140,7 @@ void GgufWeights::read(const StoredWeight& weight, int64_t first, int64_t count,
   }
 }
 
-// Elements [column, column + count) of a row as they are stored, a block at a time.
+// Reads elements [column, column + count) of a row in stored order, a block at a time.
 void GgufWeights::read_part(const Entry& entry, int64_t row, int64_t column, int64_t count,
                             DType dtype, void* target) const {
   const GgufType& type = *entry.stored.tensor->type;
@@ -178,7 +178,8 @@ void GgufWeights::read_part(const Entry& entry, int64_t row, int64_t column, int
 }
 
 std::vector<std::string> GgufWeights::notes() const {
-  std::map<std::string_view, int64_t> rearranged;  // tensors, by type
+  std::map<std::string_view, int64_t> rearranged;  // number of tensors whose elements are
+                                                   // reordered, by block type
   for (const auto& entry : entries_) {
     const GgufType& type = *entry->stored.tensor->type;
     const bool is_whole = entry->source.columns == quant::RowOrder() && !entry->source.as_numbers;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tensors of a GGUF model as one WeightSource, under the names and in the forms that the hub
-// has for them. Matrices in blocks (quant/block_formats.h) say so; all of them can be read as
-// numbers.
+// The tensors of a GGUF model as one WeightSource, with the names and shapes that they have in the
+// hub. find() marks matrices that are stored in quantised blocks (quant/block_formats.h). Every
+// tensor can be read as plain numbers.
 #pragma once
 
 #include <memory>
@@ -17,39 +17,42 @@
 
 namespace heddle::checkpoint {
 
-// A change that the converter made to the numbers of a tensor, and that reading undoes.
+// A change that the GGUF converter made to the numbers of a tensor and that reading reverts.
 enum class GgufChange : uint8_t {
   kNone,
   kOneAdded,         // 1 + w: norms that are zero-centred in the hub
   kNegatedExponent,  // -exp(w): A_log
 };
 
-// A hub tensor as rows of a stored one.
+// A hub tensor that is read from rows of a tensor in the GGUF file.
 struct GgufSource {
-  std::string hub;     // the name in the hub
-  std::string stored;  // the name in the file
-  Shape shape;         // in the hub; as many columns as are stored, in whatever dimensions
+  std::string hub;     // the tensor's name in the hub
+  std::string stored;  // the tensor's name in the GGUF file
+  Shape shape;         // shape in the hub; its rows are as wide as the stored ones, however many
+                       // dimensions it has
   quant::RowOrder order;
-  quant::RowOrder columns = {};  // order within a row; any but the stored order is read as numbers
-  bool as_numbers = false;       // always read as numbers, not blocks
+  quant::RowOrder columns = {};  // order of elements within a row; rows with reordered elements are
+                                 // read as plain numbers
+  bool as_numbers = false;       // true: blocks are always dequantised when they are read
   GgufChange change = GgufChange::kNone;
 };
 
 class GgufWeights final : public WeightSource {
  public:
-  // Stored tensors that no source names keep their own names, but for those in `left_out`, which
-  // are none of the weights. Error: kUnimplemented, naming a
-  // tensor, its type and what to take instead, for a type that is not served; kInvalidArgument for
-  // a source whose rows or columns the stored tensor does not have.
+  // Creates the source. Stored tensors that no entry of `sources` names keep their own names,
+  // except those in `left_out`, which are not weights. Error: kUnimplemented, naming a tensor, its
+  // type and an alternative, for a type that is not served; kInvalidArgument for a source whose
+  // rows or columns the stored tensor does not have.
   static Result<GgufWeights> create(GgufModel model, std::vector<GgufSource> sources,
                                     const std::vector<std::string>& left_out = {});
 
   [[nodiscard]] std::optional<StoredWeight> find(const WeightRequest& request) const override;
-  [[nodiscard]] std::vector<std::string_view> names() const override;  // sorted
+  // the hub names of all tensors, sorted
+  [[nodiscard]] std::vector<std::string_view> names() const override;
   void read(const StoredWeight& weight, int64_t first, int64_t count, DType dtype,
             void* target) const override;
 
-  // Per type of blocks, the number of tensors that are dequantised when read, and the reason.
+  // For each block type: how many tensors are dequantised when they are read, and why.
   [[nodiscard]] std::vector<std::string> notes() const override;
 
   [[nodiscard]] const GgufModel& model() const { return model_; }
@@ -58,7 +61,7 @@ class GgufWeights final : public WeightSource {
   struct Entry {
     GgufSource source;
     GgufModel::Stored stored;
-    int64_t width = 1;  // columns of a row
+    int64_t width = 1;  // number of elements in a row
   };
 
   explicit GgufWeights(GgufModel model) : model_(std::move(model)) {}

@@ -26,14 +26,15 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// A folder from an environment variable; "~" is the home folder, as in the Python libraries.
+// The folder that an environment variable names; "~" is replaced by the home folder, as in the
+// Python libraries.
 fs::path folder_in(const char* name) {
   const std::string value = variable(name);
   if (value != "~" && !value.starts_with("~/")) return value;
   return fs::path(variable("HOME") + value.substr(1));
 }
 
-// "Qwen/Qwen3-0.6B" of "models--Qwen--Qwen3-0.6B"; empty for any other name.
+// "Qwen/Qwen3-0.6B" for "models--Qwen--Qwen3-0.6B"; empty for any other name.
 std::string repository_of(std::string_view folder_name) {
   if (!folder_name.starts_with(kPrefix)) return {};
   std::string name(folder_name.substr(kPrefix.size()));
@@ -43,7 +44,8 @@ std::string repository_of(std::string_view folder_name) {
   return name;
 }
 
-// The inverse; empty if it is not a repository's name. Old models have no owner: "gpt2".
+// The inverse of repository_of(); empty if `name` is not a repository's name. Old models have no
+// owner: "gpt2".
 std::string folder_name_of(const std::string& name) {
   if (!repository_of(name).empty()) return name;
   if (name.empty() || name[0] == '.' || name[0] == '/' || name[0] == '~') return {};
@@ -71,7 +73,7 @@ std::vector<fs::path> folders_in(const fs::path& parent) {
   return folders;
 }
 
-// `repository` is a folder models--OWNER--NAME.
+// The snapshot to use in `repository`, a folder models--OWNER--NAME.
 Result<fs::path> snapshot_of(const fs::path& repository) {
   const std::string name = repository_of(repository.filename().string());
   const std::vector<fs::path> snapshots = folders_in(repository / "snapshots");
@@ -131,7 +133,7 @@ Result<fs::path> find_model(const std::string& name) {
 }
 
 std::string model_name(const fs::path& folder) {
-  // A file of the cache is a link to one with another name.
+  // A file in the cache is a link to a blob with another name, so the link's name is used.
   if (folder.extension() == ".gguf") return gguf_model_name(folder);
   const fs::path whole = fs::weakly_canonical(folder);
   const fs::path snapshots = whole.parent_path();

@@ -8,7 +8,7 @@
 // (https://huggingface.co/docs/huggingface_hub/guides/manage-cache). Only read; nothing is
 // downloaded.
 //
-// Threading: any thread, while nobody changes the environment.
+// Threading: any thread, provided that no thread changes the environment.
 #pragma once
 
 #include <filesystem>
@@ -19,9 +19,9 @@
 
 namespace heddle::checkpoint {
 
-// HF_HUB_CACHE, or its old name HUGGINGFACE_HUB_CACHE; else "hub" below HF_HOME, below huggingface
-// in XDG_CACHE_HOME, or below ~/.cache/huggingface. It need not exist; empty where the environment
-// names no home either.
+// The cache folder: HF_HUB_CACHE, or its old name HUGGINGFACE_HUB_CACHE; otherwise "hub" below
+// HF_HOME, below huggingface in XDG_CACHE_HOME, or below ~/.cache/huggingface. The folder need not
+// exist. Empty if the environment does not name a home folder either.
 [[nodiscard]] std::filesystem::path hub_cache();
 
 // The folder of model `name`: `name` itself if that path exists or the cache lacks the model, so
@@ -30,17 +30,17 @@ namespace heddle::checkpoint {
 // model without its snapshot, kInvalidArgument if several snapshots match.
 [[nodiscard]] Result<std::filesystem::path> find_model(const std::string& name);
 
-// "OWNER/NAME" for the folder of a snapshot, otherwise the folder's own name; gguf_model_name() of
-// a GGUF file.
+// The name of a model by its path: "OWNER/NAME" for a snapshot in the cache, gguf_model_name() for
+// a GGUF file, otherwise the folder's own name.
 [[nodiscard]] std::string model_name(const std::filesystem::path& folder);
 
 struct CachedModel {
   std::string name;              // OWNER/NAME
   std::filesystem::path folder;  // the snapshot's folder; empty if find_model() fails
-  int64_t bytes = 0;             // all files of the snapshot together
+  int64_t bytes = 0;             // total size of all files in the snapshot
 };
 
-// Every model of hub_cache(), by name. Cost: a system call for each file.
+// All models in hub_cache(), sorted by name. Cost: a system call for each file.
 [[nodiscard]] std::vector<CachedModel> cached_models();
 
 }  // namespace heddle::checkpoint

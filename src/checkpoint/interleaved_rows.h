@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row plans for projections whose checkpoints interleave, head by head, what our kernels want
-// apart. Reading such rows as if they were apart gives fluent nonsense, so the plans are data with
-// tests.
+// Row plans for projections that checkpoints store interleaved, head by head, and that our kernels
+// need separated. Reading such rows without separating them gives fluent nonsense, so the plans are
+// data with tests.
 #pragma once
 
 #include <vector>
@@ -28,11 +28,11 @@ struct DeltaNetHeads {
 // A gated attention's q_proj stores, per head, [query | gate]; ours is [all queries | all gates].
 [[nodiscard]] std::vector<RowRun> split_query_gate_rows(int64_t num_heads, int64_t head_dim);
 
-// A gate and an up projection stored row by row in turn, [num_blocks, (gate row | up row) x I];
-// ours is [num_blocks, all gate rows | all up rows]. Two runs a block.
+// A gate and an up projection whose rows alternate in the checkpoint, [num_blocks, (gate row | up
+// row) x I]; ours is [num_blocks, all gate rows | all up rows]. The result has two runs per block.
 [[nodiscard]] std::vector<RowRun> split_gate_up_rows(int64_t num_blocks, int64_t intermediate_size);
 
-// The same runs, with target rows moved by `offset`.
+// The given runs, each with `offset` added to its target row.
 [[nodiscard]] std::vector<RowRun> shifted(std::vector<RowRun> runs, int64_t offset);
 
 }  // namespace heddle::checkpoint

@@ -25,7 +25,7 @@ constexpr Spellings kOfValues = {"v_scale", "v_proj.v_scale", "attn.v_scale", "k
 
 Result<float> read_scale(const WeightSource& source, const std::string& name) {
   const std::optional<StoredWeight> stored = source.find({.name = name, .shape = {}});
-  HEDDLE_CHECK(stored.has_value());  // the source has this name
+  HEDDLE_CHECK(stored.has_value());  // true: `name` is one of the source's names
   if (!stored->dtype || !is_convertible(*stored->dtype)) {
     return invalid_argument(
         fmt::format("{} is {}; a scale is F32, BF16 or F16", readable(name), stored->stored_dtype));

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scales that checkpoints have for 8-bit KV caches: what a stored number of a layer's keys, or
-// of its values, is multiplied by. Tools spell them in five ways; below an attention module, the
-// first one there is counts:
+// The scales that checkpoints have for 8-bit KV caches. A layer has one for its keys and one for
+// its values; stored numbers are multiplied by it. Tools spell the names in five ways, listed here
+// without the attention module's prefix; the first spelling that exists is used:
 //
 //   k_scale, v_scale                         compressed-tensors
 //   k_proj.k_scale, v_proj.v_scale           ModelOpt
 //   attn.k_scale, attn.v_scale
-//   kv_scale                                 one for both
+// kv_scale                                 one for keys and values
 //   k_proj.output_scale, v_proj.output_scale
 //
 // Threading: values.
@@ -31,17 +31,19 @@ struct KvScales {
 };
 
 struct StoredKvScales {
-  std::vector<KvScales> layers;      // as many as modules; 1 where there is none to use
-  std::vector<std::string> missing;  // "the keys of model.layers.0.self_attn": those that are 1
+  std::vector<KvScales> layers;      // one element per module; an absent scale is 1
+  std::vector<std::string> missing;  // descriptions of absent scales, for which 1 is used: "the
+                                     // keys of model.layers.0.self_attn"
 };
 
-// Whether a stored tensor is such a scale.
+// Whether the name is that of a scale of an 8-bit KV cache.
 [[nodiscard]] bool is_kv_scale(std::string_view tensor);
 
-// `modules` are hub names with the dot: "model.layers.0.self_attn.". A scale that is 0 or negative
-// was never calibrated and counts as missing. A generator of weights has none, and none is missing.
-// Error: kInvalidArgument for a scale of more than one number or of a dtype that is not F32, BF16
-// or F16; kDataLoss for one that is not finite. Both name the tensor.
+// Reads the scales. `modules` are hub names with the dot: "model.layers.0.self_attn.". A scale that
+// is 0 or negative was never calibrated and counts as missing. A generator of weights has no
+// scales, and none are reported as missing. Error: kInvalidArgument for a scale of more than one
+// number or of a dtype that is not F32, BF16 or F16; kDataLoss for one that is not finite. Both
+// name the tensor.
 Result<StoredKvScales> read_kv_scales(const WeightSource& source,
                                       std::span<const std::string> modules);
 

@@ -21,13 +21,14 @@ namespace heddle::checkpoint {
 
 namespace {
 
-constexpr int64_t kWeightAlignment = 64;  // a cache line; the widest vector load
+constexpr int64_t kWeightAlignment = 64;  // bytes: a cache line, and the widest vector load
 
 double gibibytes(int64_t bytes) { return static_cast<double>(bytes) / 1073741824.0; }
 
 bool is_rotary_table(std::string_view name) { return name.ends_with(".rotary_emb.inv_freq"); }
 
-// Keys of config.json that decide whether files have a tensor, by the ending of its name.
+// A key of config.json that decides whether files contain the tensors whose names have a certain
+// ending.
 struct DecidingKey {
   std::string_view ending;
   std::string_view keys;
@@ -55,7 +56,8 @@ constexpr DecidingKey kDecidingKeys[] = {
 
 // Aborts unless the runs stay inside their tensors and cover the weight exactly once.
 void check_coverage(const WeightSpec& spec, const Assembly& assembly) {
-  std::vector<std::pair<int64_t, int64_t>> covered;  // first element of ours, elements
+  std::vector<std::pair<int64_t, int64_t>> covered;  // (first element in the weight, number of
+                                                     // elements)
   for (const HubPiece& piece : assembly) {
     const int64_t width = row_width(piece);
     if (piece.columns) {
@@ -164,8 +166,8 @@ class WeightLoader {
     size_t count_ = 0;
   };
 
-  // Logs that config.json announces quantised weights and that none is. Silent where only a part of
-  // the checkpoint is loaded: that part may be plain while the others are quantised.
+  // Warns if config.json announces quantised weights and none is quantised. Silent if only a part
+  // of the checkpoint is loaded: that part may be plain while the rest is quantised.
   void warn_of_plain_weights() const {
     const QuantizationConfig* const config = options_.quantization;
     const bool is_of_part = std::ranges::count(options_.ignored_prefixes, "") > 0;
@@ -182,8 +184,8 @@ class WeightLoader {
         to_string(config->method), readable(matrix->name), matrix->stored_dtype));
   }
 
-  // Memory is committed when written: without this check, loading too large a model would be killed
-  // halfway.
+  // Checks free memory. The kernel commits memory when it is written: without this check, the
+  // process would be killed halfway through loading too large a model.
   [[nodiscard]] Status check_memory() const {
     const int64_t available = on_device() ? options_.device->available_memory_bytes()
                                           : device::available_host_memory_bytes();
@@ -201,7 +203,7 @@ class WeightLoader {
     return on_device() && options_.device->kind() == device::DeviceKind::kCuda;
   }
 
-  // The dtype for WeightDType::kRun if all such weights share one.
+  // The dtype of the first unquantised weight with WeightDType::kRun; bf16 if there is none.
   [[nodiscard]] DType first_stored_dtype() const {
     for (const WeightSpec& spec : specs_) {
       if (spec.dtype != WeightDType::kRun) continue;
@@ -214,7 +216,7 @@ class WeightLoader {
     return DType::kBf16;
   }
 
-  // The memory of all weights.
+  // Allocates the memory of all weights.
   Result<std::byte*> allocate() {
     if (!on_device()) {
       HEDDLE_ASSIGN_OR_RETURN(loaded_.arena_, device::HostBuffer::allocate(arena_bytes_));
@@ -245,7 +247,7 @@ class WeightLoader {
     return loaded_.device_arena_.data();
   }
 
-  // Where the weights lie on the host.
+  // Makes copies in host memory of the weights that the host reads.
   Status show_on_host() {
     for (const WeightSpec& spec : specs_) {
       if (spec.on_host) loaded_.on_host_.emplace(spec.name, loaded_[spec.name]);
@@ -254,7 +256,7 @@ class WeightLoader {
   }
 
   Status copy_to_host() {
-    std::vector<std::pair<const Placement*, int64_t>> copies;  // with their offsets
+    std::vector<std::pair<const Placement*, int64_t>> copies;  // with the offsets of the copies
     int64_t num_bytes = 0;
     for (const Placement& placement : placements_) {
       if (!placement.spec->on_host) continue;
@@ -276,7 +278,7 @@ class WeightLoader {
     return ok_status();
   }
 
-  // A weight that is copied: what from, and where it begins in the arena.
+  // A weight that is copied: its hub tensors and its offset in the arena.
   struct Placement {
     const WeightSpec* spec;
     const Assembly* assembly;
@@ -285,7 +287,7 @@ class WeightLoader {
     int64_t begin;
   };
 
-  // Finds the hub tensors of one weight and decides where it will lie.
+  // Finds the hub tensors of one weight and decides where the weight will be in memory.
   Status resolve(const WeightSpec& spec) {
     const Assembly& assembly = choose(spec);
     check_coverage(spec, assembly);
@@ -306,7 +308,7 @@ class WeightLoader {
       good = check_stored(spec, piece, *stored) && good;
       if (!dtype) dtype = target_dtype(spec, *stored);
     }
-    if (!good) return ok_status();  // reported together, later
+    if (!good) return ok_status();  // the collected findings are reported together, later
     HEDDLE_CHECK(dtype.has_value());
     HEDDLE_CHECK(spec.offset == 0 || *dtype == DType::kF32);
 
@@ -331,7 +333,7 @@ class WeightLoader {
     return place(spec, assembly, first_piece, *dtype);
   }
 
-  // Counts blocks that would stay packed on the host.
+  // Counts blocks that the host would keep packed and the device cannot.
   void note_unpacked_blocks(const WeightSpec& spec, const StoredWeight& stored) {
     if (!stored.blocks || spec.dtype != WeightDType::kRun) return;
     const int64_t K = stored.blocks->K;
@@ -350,7 +352,7 @@ class WeightLoader {
     });
   }
 
-  // Whether the piece is quantised in the checkpoint and stays so.
+  // Whether the piece is quantised in the checkpoint and stays quantised.
   bool has_codes(const HubPiece& piece) const {
     if (!modules_.contains(piece.tensor.name)) return false;
     return piece.form == RowForm::kLastDimension || !modules_.is_readable(piece.tensor.name);
@@ -364,7 +366,8 @@ class WeightLoader {
            width_fits(stored_row_width(piece), *options_.rounding);
   }
 
-  // As resolve(), where some of the hub tensors are quantised, or become so now.
+  // As resolve(), for a weight with hub tensors that are quantised, or are quantised while they
+  // load.
   Status resolve_packed(const WeightSpec& spec, const Assembly& assembly) {
     const Rounding rounding = options_.rounding.value_or(Rounding{});
     std::vector<PackedLoad::Origin> origins;
@@ -408,7 +411,8 @@ class WeightLoader {
     const auto [found, added] = loaded_.weights_.emplace(spec.name, view);
     HEDDLE_CHECK(added);
     loaded_.num_parameters_ += view.num_elements();
-    // A packed table says no dtype, and weights after it do not decide that of the activations.
+    // The dtype of a run is that of its first plain weight. A packed embedding table has none, and
+    // weights after it do not decide the dtype of the activations.
     if (spec.packing == Packing::kLookedUp && !first_plain_dtype_) {
       first_plain_dtype_ = DType::kBf16;
     }
@@ -486,7 +490,7 @@ class WeightLoader {
     return ok_status();
   }
 
-  // Reserves `num_bytes` in the arena and returns their offset.
+  // Reserves `num_bytes` in the arena and returns their byte offset.
   Result<int64_t> reserve(int64_t num_bytes) {
     const int64_t begin = arena_bytes_;
     int64_t end = 0;
@@ -510,7 +514,8 @@ class WeightLoader {
   }
 
   void find_unexpected() {
-    // Not taken, yet known: the other spelling of a weight that was found.
+    // Tensors of alternatives that were not chosen are known: another layout of a weight that was
+    // found.
     for (const WeightSpec& spec : specs_) {
       if (spec.alternatives.size() < 2) continue;
       for (const Assembly& assembly : spec.alternatives) {
@@ -560,21 +565,22 @@ class WeightLoader {
   const WeightSource& source_;
   std::span<const WeightSpec> specs_;
   const LoadOptions& options_;
-  std::optional<DType> dtype_;  // for WeightDType::kRun; none: as stored
+  std::optional<DType> dtype_;  // dtype of WeightDType::kRun; none: as stored
 
   LoadedWeights loaded_;
   std::vector<StoredWeight> pieces_;
-  std::unordered_set<std::string_view> used_;  // hub names
+  std::unordered_set<std::string_view> used_;  // hub names of the tensors that weights use
   std::vector<Placement> placements_;
   std::vector<CopyJob> jobs_;
   QuantisedModules modules_;
-  std::unordered_set<std::string> used_by_modules_;  // hub names
+  std::unordered_set<std::string> used_by_modules_;  // hub names of the tensors of quantised
+                                                     // modules
   std::vector<PackedPlacement> packed_;
-  int64_t kept_bytes_ = 0;  // packed size of packed_
+  int64_t kept_bytes_ = 0;  // bytes of the weights that stay packed
   int64_t kept_as_dense_bytes_ = 0;
-  int64_t num_dequantised_ = 0;    // tensors of packed_ that are dequantised, on a device
-  int64_t dequantised_bytes_ = 0;  // their size afterwards
-  int64_t packed_bytes_ = 0;       // their size before
+  int64_t num_dequantised_ = 0;    // number of packed_ weights that are dequantised, on a device
+  int64_t dequantised_bytes_ = 0;  // their size after dequantisation
+  int64_t packed_bytes_ = 0;       // their packed size
 
   struct UnpackedBlocks {
     int64_t tensors = 0;
@@ -582,9 +588,10 @@ class WeightLoader {
     int64_t dense_bytes = 0;
   };
 
-  std::map<std::string_view, UnpackedBlocks> unpacked_blocks_;  // on a device, by stored type
+  // blocks that a device cannot keep packed, by stored type
+  std::map<std::string_view, UnpackedBlocks> unpacked_blocks_;
   int64_t arena_bytes_ = 0;
-  std::optional<DType> first_plain_dtype_;  // for WeightDType::kRun
+  std::optional<DType> first_plain_dtype_;  // dtype of the first plain weight of WeightDType::kRun
 
   std::set<std::string_view> deciding_keys_;  // keys that explain missing or unexpected tensors
   Findings missing_{"missing"};

@@ -22,40 +22,42 @@
 
 namespace heddle::checkpoint {
 
-// Called on the thread that called load_weights(), many times, the last time with done == total.
+// Reports progress, on the thread that called load_weights(). Called many times; in the last call
+// done_bytes equals total_bytes.
 using ProgressCallback = std::function<void(int64_t done_bytes, int64_t total_bytes)>;
 
 struct LoadOptions {
-  // fp32, bf16 or fp16: what WeightDType::kRun means. None: as stored.
+  // The dtype that WeightDType::kRun stands for: fp32, bf16 or fp16. None: weights keep the dtype
+  // they are stored in.
   std::optional<DType> dtype;
-  // Copies every weight into huge pages. Without, a weight that needs no new layout and no
-  // conversion is used where it lies in the mapped file, and only the rest is copied.
+  // If true, every weight is copied into huge pages. If false, a weight that needs neither a new
+  // layout nor a conversion is used in place in the mapped file, and only the others are copied.
   bool copy_to_huge_pages = true;
-  // Hub tensors that may be there unused, by the beginning of their names ("mtp."). Rotary tables
+  // Prefixes of names of hub tensors that may exist without being used ("mtp."). Rotary tables
   // (*.rotary_emb.inv_freq) are always ignored: they are computed.
   std::vector<std::string> ignored_prefixes;
-  int num_threads = 0;  // 0: one per core, at most 8
+  int num_threads = 0;  // number of loading threads; 0: one per core, at most 8
   ProgressCallback progress;
 
-  // The checkpoint's quantization_config; null: it has none. Must outlive the call.
+  // The checkpoint's quantization_config; null if it has none. Must outlive the call.
   const QuantizationConfig* quantization = nullptr;
-  // Quantises weights that are unquantised and worth it (packed_load.h).
+  // If set, quantises the unquantised weights that are worth it (packed_load.h).
   std::optional<Rounding> rounding;
 
-  // A device whose memory the host does not read: the weights lie there, all of
-  // WeightDType::kRun in one dtype or packed, as on the host; those of Packing::kColumns are
-  // dequantised to that dtype. Null: on the host. Must outlive the weights.
+  // Loads the weights into the memory of this device, which the host does not read; null: into host
+  // memory. Weights of WeightDType::kRun have one dtype or are packed, as on the host, but those of
+  // Packing::kColumns are dequantised to that dtype. Must outlive the weights.
   device::Device* device = nullptr;
 
   // If true, set by any thread, loading stops. May be null. Must outlive the call.
   const std::atomic<bool>* cancelled = nullptr;
 };
 
-// Every spec becomes one dense tensor, 64-byte aligned unless it is used in place, or a packed one
-// (dtype kPacked) where hub tensors of it are quantised: for WeightDType::kRun only, and as its
-// Packing allows. In an fp32 run (run_dtype), packed weights are multiplied as exactly the numbers
-// they stand for. All hub tensors must be used, ignored by prefix, or belong to an alternative of a
-// spec that was not taken.
+// Turns every spec into one dense tensor, 64-byte aligned unless it is used in place. If its hub
+// tensors are quantised, it becomes a packed tensor (dtype kPacked), for WeightDType::kRun only and
+// as its Packing allows. In an fp32 run (run_dtype), products use exactly the numbers that the
+// codes of packed weights represent. Every hub tensor must be used, be ignored by prefix, or belong
+// to an alternative of a spec that was not chosen.
 //
 // Error: kInvalidArgument, with the counts and up to eight names each of the hub tensors that are
 // missing, unexpected, of another shape, of another dtype, or quantised in a way that cannot be

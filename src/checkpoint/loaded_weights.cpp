@@ -13,7 +13,7 @@
 namespace heddle::checkpoint {
 namespace {
 
-// The form of a weight in memory, for messages.
+// The dtype or the packing of a weight, for messages.
 std::string form_of(const TensorView& weight) {
   if (weight.dtype != DType::kPacked) return std::string(to_string(weight.dtype));
   std::vector<std::string> forms;
@@ -24,7 +24,7 @@ std::string form_of(const TensorView& weight) {
   return fmt::format("{}", fmt::join(forms, " and "));
 }
 
-// Whether both lie in memory in the same way, wherever that is.
+// Whether both weights have the same dtype, shape and layout of packed parts, on any device.
 bool have_one_form(const TensorView& a, const TensorView& b) {
   if (a.dtype != b.dtype || a.shape != b.shape) return false;
   if (a.dtype != DType::kPacked) return true;
@@ -57,7 +57,9 @@ Status LoadedWeights::replace(const LoadedWeights& other, device::Stream* stream
   HEDDLE_CHECK_EQ(device_arena_.size(), other.device_arena_.size());
   for (const auto& [name, view] : weights_) {
     const TensorView& theirs = other[name];
-    if (view.dtype == DType::kPacked) continue;  // placed consecutively in both
+    if (view.dtype == DType::kPacked)
+      continue;  // packed weights are placed consecutively in both
+                 // arenas
     HEDDLE_CHECK_EQ(view.as<std::byte>() - memory(), theirs.as<std::byte>() - other.memory());
   }
   if (arena_.size() > 0) {

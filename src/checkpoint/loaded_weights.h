@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// LoadedWeights: a model's weights by our names, and the memory they lie in. Views stay valid until
-// it is destroyed, also when it is moved.
+// LoadedWeights: a model's weights by our names, and the memory that holds them. Views stay valid
+// until it is destroyed, even if it is moved.
 //
 // Threading: thread-compatible.
 #pragma once
@@ -26,26 +26,25 @@ namespace heddle::checkpoint {
 
 class LoadedWeights {
  public:
-  // Aborts when the specs had no such weight: that is a typing error in a model.
+  // The weight's view. Aborts if no spec has this name, which means a typing error in a model.
   [[nodiscard]] const TensorView& operator[](std::string_view name) const;
 
-  // The same, where the host reads it: where the weights lie on a device, a copy. Aborts, on every
+  // The weight's view in host memory; if the weights are on a device, a copy. Aborts, on every
   // device, for weights without WeightSpec::on_host.
   [[nodiscard]] const TensorView& host(std::string_view name) const;
 
-  // Null when the specs had no such weight.
+  // The weight's view; null if no spec has this name.
   [[nodiscard]] const TensorView* find(std::string_view name) const;
 
-  // Whether replace() can put `other` in the place of these: both come from the same specs.
-  // Error: kInvalidArgument, naming the first weight, in order of name, whose dtype or packing
-  // differs.
+  // Checks whether replace() accepts `other`: both must come from the same specs. Error:
+  // kInvalidArgument, naming the first weight, by name, whose dtype or packing differs.
   [[nodiscard]] Status check_alike(const LoadedWeights& other) const;
 
-  // Copies the numbers of `other`, which check_alike() found alike, over these: views keep their
-  // addresses and show the new numbers. Nothing of either is used in place (checked). With a
-  // device, `stream` is one of its own and `other` was loaded likewise, but for a device whose
-  // memory is the host's; otherwise it is null. Waits for the copies. Error: kDeviceLost; the
-  // weights are then of both.
+  // Overwrites these weights with the numbers of `other`, which check_alike() must have accepted:
+  // views keep their addresses and show the new numbers. Neither object may use mapped files in
+  // place (checked). For weights on a device, `stream` is a stream of that device and `other` is on
+  // a device too, except for a device whose memory is the host's; otherwise it is null. Waits for
+  // the copies. Error: kDeviceLost; the weights are then a mixture of old and new ones.
   Status replace(const LoadedWeights& other, device::Stream* stream);
 
   [[nodiscard]] size_t size() const { return weights_.size(); }
@@ -68,15 +67,16 @@ class LoadedWeights {
     using is_transparent = void;
   };
 
-  // Where all weights lie that are dense.
+  // The block of memory that contains all dense weights.
   [[nodiscard]] const std::byte* memory() const {
     return device_arena_.size() > 0 ? device_arena_.data() : arena_.data();
   }
 
   std::unordered_map<std::string, TensorView, Hash, std::equal_to<>> weights_;
-  std::vector<std::unique_ptr<quant::PackedWeight>> packed_;  // data of kPacked views
-  device::HostBuffer arena_;  // all weights that are not used where they lie in the files; with a
-                              // device the copies for the host
+  // the weights that kPacked views refer to
+  std::vector<std::unique_ptr<quant::PackedWeight>> packed_;
+  device::HostBuffer arena_;  // all weights that are not used in place in the mapped files; with a
+                              // device, the copies for the host
   device::Buffer device_arena_;
   std::unordered_map<std::string, TensorView, Hash, std::equal_to<>> on_host_;
   std::unique_ptr<const WeightSource> source_;  // kept while a view points into it

@@ -12,7 +12,7 @@ namespace heddle::checkpoint {
 // The elements of a stored tensor that are changed form a grid. Element (i, j) of the grid grows by
 // scale * sum over r of outer[r, i] * inner[r, j].
 struct LowRankTerm {
-  // Element [r, i] is data[r * rank_step + i * step].
+  // One of the two factors: element [r, i] is data[r * rank_step + i * step].
   struct Factor {
     const float* data = nullptr;
     int64_t rank_step = 0;
@@ -25,7 +25,7 @@ struct LowRankTerm {
   double scale = 0;
   int64_t first_element = 0;
   int64_t outer_count = 0;
-  int64_t outer_step = 1;  // distance in elements of the tensor
+  int64_t outer_step = 1;  // distance between neighbouring i, in elements of the tensor
   int64_t inner_count = 0;
   int64_t inner_step = 1;
 

@@ -12,7 +12,7 @@
 
 namespace heddle::checkpoint {
 
-// A whole file mapped read-only. The file must not be shortened while it is mapped: reading behind
+// A whole file mapped read-only. The file must not be shortened while it is mapped: reading past
 // the new end would kill the process (SIGBUS). Replacing it by rename is safe.
 //
 // Threading: thread-compatible; the bytes may be read from any thread.
@@ -36,8 +36,8 @@ class MappedFile {
   std::span<const std::byte> bytes_;
 };
 
-// The whole file. Error: kNotFound, kInvalidArgument when it is no plain file or exceeds
-// `max_bytes`, or as file_exists().
+// Reads the whole file. Error: kNotFound; kInvalidArgument if it is not a regular file or exceeds
+// `max_bytes`; as file_exists().
 Result<std::string> read_text_file(const std::filesystem::path& path, int64_t max_bytes);
 
 }  // namespace heddle::checkpoint

@@ -67,7 +67,7 @@ Status check_not_quantised(const fs::path& folder, const CheckpointFiles& files)
       sign));
 }
 
-// A tensor of the output folder.
+// A tensor that the merged checkpoint contains.
 struct OutputTensor {
   const TensorEntry* entry = nullptr;
   bool copied = false;  // copied from the base byte for byte
@@ -135,7 +135,8 @@ class MergeWriter {
         written.bytes = {static_cast<const std::byte*>(stored.data),
                          static_cast<size_t>(tensor.num_bytes)};
       } else {
-        // Computing a shard takes a while, so `progress` may end the run before each tensor.
+        // Computing a shard takes a while, so `progress` is called before each tensor and may end
+        // the run.
         HEDDLE_RETURN_IF_ERROR(show_progress(0));
         std::vector<std::byte>& bytes = memory.emplace_back(static_cast<size_t>(tensor.num_bytes));
         HEDDLE_RETURN_IF_ERROR(compute(stored, tensor.dtype, bytes.data()));

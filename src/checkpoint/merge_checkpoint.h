@@ -27,12 +27,13 @@ struct MergeOptions {
   };
 
   std::filesystem::path base;
-  std::vector<Adapter> adapters;  // their updates are summed
-  std::filesystem::path output;   // must not exist
-  // Output dtype of all tensors that are stored as fp32, bf16 or fp16; none: each keeps its own.
+  std::vector<Adapter> adapters;  // adapters to merge; their updates are summed
+  std::filesystem::path output;   // folder to create; must not exist
+  // Output dtype of all tensors that are stored as fp32, bf16 or fp16; none: each tensor keeps its
+  // dtype.
   std::optional<DType> dtype;
   int64_t shard_bytes = int64_t{1} << 30;  // a shard is closed when it has at least this size
-  // called with bytes of the output; a status that is not ok ends the run
+  // called with the number of output bytes written; a status that is not ok ends the merge
   WriteProgress progress = {};
 };
 

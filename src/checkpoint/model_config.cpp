@@ -21,7 +21,8 @@ namespace {
 
 using nlohmann::json;
 
-// Multimodal configurations keep the language model's keys in text_config.
+// The objects in which keys are looked up. Multimodal configurations keep the language model's keys
+// in text_config.
 std::vector<const json*> scopes_of(const json& root) {
   std::vector<const json*> scopes;
   const auto text = root.find("text_config");
@@ -30,7 +31,7 @@ std::vector<const json*> scopes_of(const json& root) {
   return scopes;
 }
 
-// Where keys of the model as a whole are looked up: outside text_config first.
+// As scopes_of(), for keys of the model as a whole: the root is searched before text_config.
 std::vector<const json*> scopes_of_whole_model(const json& root) {
   std::vector<const json*> scopes = scopes_of(root);
   std::ranges::reverse(scopes);
@@ -38,7 +39,7 @@ std::vector<const json*> scopes_of_whole_model(const json& root) {
 }
 
 std::string read_architecture(ConfigReader& reader, const json& root) {
-  // The root's name is the model's; text_config only names its own part.
+  // The root has the whole model's name; the name in text_config is only that of the language part.
   ConfigReader outer = reader.narrowed({&root}, /*keep_own=*/false);
   const std::vector<std::string> architectures = outer.texts("architectures");
   return architectures.empty() ? std::string() : architectures.front();
@@ -64,8 +65,8 @@ void read_sizes(ConfigReader& reader, const SharedKeys& keys, ModelConfig& confi
   config.rms_norm_eps = reader.number(keys.norm_epsilon, keys.default_norm_epsilon, {1e-30, 1.0});
 }
 
-// A dtype as a file has it: "bfloat16", "torch.bfloat16" or, in a model of several parts, an object
-// with one each. Empty where it says nothing of the language model.
+// The dtype's name in a file: "bfloat16", "torch.bfloat16" or, in a model of several parts, an
+// object with one name each. Empty if there is none for the language model.
 std::string dtype_name(const json& value) {
   constexpr std::string_view kTorch = "torch.";
   std::string name;
@@ -78,13 +79,14 @@ std::string dtype_name(const json& value) {
   return name == "auto" ? std::string() : name;
 }
 
-// Types that PyTorch has and no model here runs in: the tensors have one each.
+// Dtypes that PyTorch has and Heddle cannot run in. They are ignored, because each tensor has its
+// own dtype.
 bool is_other_dtype(std::string_view name) {
   return name == "float64" || name == "double" || name.starts_with("float8_") ||
          name.starts_with("int") || name.starts_with("uint");
 }
 
-// `dtype` took the place of `torch_dtype` in transformers 4.56 and wins where both are given.
+// `dtype` replaced `torch_dtype` in transformers 4.56 and is used if both are present.
 void read_dtype(ConfigReader& reader, ModelConfig& config) {
   const std::string_view key = reader.spelling("dtype", "torch_dtype");
   const json* const value = reader.find(key);
@@ -99,7 +101,7 @@ void read_dtype(ConfigReader& reader, ModelConfig& config) {
     reader.note(fmt::format("config.json has dtype {} and torch_dtype {}; dtype is used",
                             readable(name), readable(dtype_name(*old))));
   }
-  if (name.empty() || is_other_dtype(name)) return;  // as the files store them
+  if (name.empty() || is_other_dtype(name)) return;  // then weights keep their stored dtypes
   const Result<DType> dtype = parse_dtype(name);
   if (dtype.ok()) {
     config.dtype = dtype.value();
@@ -182,7 +184,7 @@ void read_rope(ConfigReader& reader, ModelConfig& config) {
   config.sliding_rope = ropes.sliding;
 }
 
-// Fills in, as most models have it, what the family has left open.
+// Fills in the values that the family has not set, with the defaults of most models.
 void read_rest(ConfigReader& reader, const SharedKeys& keys, ModelConfig& config) {
   if (config.head_dim == 0) read_head_dim(reader, config);
   if (config.layer_kinds.empty()) {
@@ -280,7 +282,8 @@ std::string_view kind_name(LayerKind kind) {
   return "unknown";
 }
 
-// Files of before transformers 5 name layers after their block.
+// The current name of a kind of layer. Files written before transformers 5 name layers by their
+// block.
 std::string_view canonical_kind(std::string_view name) {
   if (name == "mamba" || name == "mamba2") return "linear_attention";
   return name == "attention" ? "full_attention" : name;
@@ -361,7 +364,7 @@ void read_windows_everywhere(ConfigReader& reader, ModelConfig& config) {
 void read_periodic_windows(ConfigReader& reader, ModelConfig& config, int64_t default_period,
                            std::optional<int64_t> fallback) {
   constexpr std::string_view kPeriod = "sliding_window_pattern";
-  reader.disregard(kPeriod);  // transformers reads it without layer_types only
+  reader.disregard(kPeriod);  // transformers reads this key only if layer_types is absent
   const int64_t period = reader.has("layer_types") ? 1 : reader.interval(kPeriod, default_period);
   const bool slides = fallback || reader.has("sliding_window");
   read_layer_kinds(reader, config, {LayerKind::kFullAttention, LayerKind::kSlidingAttention},

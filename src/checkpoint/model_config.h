@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A checkpoint's config.json as typed, checked values. ModelConfig itself holds the values that
-// every decoder has; a feature that several families share is an optional part, present when the
-// model has it; what one family alone has is a struct of the family's (FamilyValues).
+// every decoder has. A feature that several families share is an optional member, present when the
+// model has the feature. Values that only one family has are in a struct of that family
+// (FamilyValues).
 //
 // This folder knows the keys that files of all families share. A family says first how its files
 // spell these (SharedKeys), then reads the keys that it spells in its own way, defaults differently
@@ -43,7 +44,7 @@ struct LinearAttentionConfig {
   int64_t key_head_dim = 0;
   int64_t value_head_dim = 0;
   int64_t conv_kernel = 0;
-  double beta_scale = 1;  // 2: beta lies between 0 and 2
+  double beta_scale = 1;  // factor on the delta rule's beta; 2: beta lies between 0 and 2
 
   [[nodiscard]] int64_t key_width() const { return num_key_heads * key_head_dim; }
 
@@ -54,26 +55,29 @@ struct LinearAttentionConfig {
 
 // Attention over one latent row per token (DeepSeek-AI, "DeepSeek-V2", arXiv:2405.04434).
 struct LatentAttentionConfig {
-  int64_t q_lora_rank = 0;  // width that queries pass through; 0: they come from x
+  int64_t q_lora_rank = 0;  // width of the low-rank projection of the queries; 0: queries are
+                            // computed from x directly
   int64_t kv_lora_rank = 0;
   int64_t qk_nope_head_dim = 0;
-  int64_t qk_rope_head_dim = 0;  // width of the part that all heads' keys share
+  int64_t qk_rope_head_dim = 0;  // width of the part of each key that all heads share
   int64_t v_head_dim = 0;
   bool rotates = true;          // the shared part is rotated by position
-  bool rope_interleave = true;  // rotates pairs of neighbouring channels
+  bool rope_interleave = true;  // the rotation acts on pairs of neighbouring channels
 
   bool operator==(const LatentAttentionConfig&) const = default;
 };
 
-// The choice of experts where it is not a plain softmax. The choice is limited to the best
-// groups of experts, by their best expert or, with a correction, their two best.
+// How experts are chosen if it is not by a plain softmax. The choice can be limited to the best
+// groups of experts. A group's score is that of its best expert or, with a correction, of its two
+// best.
 struct RouterConfig {
-  bool sigmoid = false;    // scores are sigmoids; otherwise a softmax
-  bool corrected = false;  // a bias per expert is added for the choice, not for the weights
+  bool sigmoid = false;    // true: scores are sigmoids of the logits; false: a softmax
+  bool corrected = false;  // a bias per expert changes which experts are chosen, but not their
+                           // weights
   int64_t num_groups = 1;
   int64_t groups_kept = 1;
   double scale = 1;            // multiplies the weights of the chosen experts
-  double sum_epsilon = 1e-20;  // added to the divisor of the weights
+  double sum_epsilon = 1e-20;  // added to the sum that the chosen experts' weights are divided by
   // The bound of a sparsemixer (ops/moe/moe_route.h); none: the router is not a sparsemixer.
   std::optional<double> nearness = {};
 
@@ -87,11 +91,11 @@ struct MoeConfig {
   int64_t intermediate_size = 0;         // width of one routed expert
   int64_t shared_intermediate_size = 0;  // width of the shared expert; 0: none
   bool gated_shared_expert = false;    // the shared expert's output is multiplied by sigmoid(w . x)
-  bool normalize_top_k = true;         // the chosen experts' weights are made to sum to one
+  bool normalize_top_k = true;         // the weights of the chosen experts are scaled to sum to one
   std::optional<RouterConfig> router;  // none: a plain softmax
   std::string router_name = "gate";    // the hub's name of a plain softmax router
   bool has_gates = true;               // experts are SwiGLU; otherwise max(W1 x, 0)^2
-  bool input_major = false;            // tensors with all experts store transposed matrices
+  bool input_major = false;            // each expert's matrix is stored transposed, [K, N]
   int64_t latent_size = 0;  // projected width that the routed experts read; 0: they read x
 
   bool operator==(const MoeConfig&) const = default;
@@ -99,7 +103,7 @@ struct MoeConfig {
 
 struct ModelConfig {
   std::string architecture;  // architectures[0]
-  std::string family;        // for messages: "Qwen3"
+  std::string family;        // name of the family in messages: "Qwen3"
 
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
@@ -107,62 +111,71 @@ struct ModelConfig {
   int64_t num_layers = 0;
   int64_t num_attention_heads = 0;
   int64_t num_key_value_heads = 0;
-  int64_t head_dim = 0;  // with latent attention: width of the rotated part
+  int64_t head_dim = 0;  // width of a head; with latent attention, of its rotated part
   int64_t max_position_embeddings = 0;
   double rms_norm_eps = 1e-6;
   bool attention_bias = false;
   bool tie_word_embeddings = false;
-  RopeConfig rope;                         // all layers, or those with full attention
-  std::optional<RopeConfig> sliding_rope;  // sliding-window layers, if they differ
-  std::optional<DType> dtype;              // dtype that the checkpoint declares
+  RopeConfig rope;                         // rope of all layers or, if sliding_rope is set, of
+                                           // those with full attention
+  std::optional<RopeConfig> sliding_rope;  // rope of the sliding-window layers if theirs is another
+  std::optional<DType> dtype;              // dtype that config.json declares; none if it declares
+                                           // no such dtype
 
-  std::vector<LayerKind> layer_kinds;                     // [num_layers]
-  int64_t sliding_window = 0;                             // set iff some layer is kSlidingAttention
-  std::vector<bool> is_moe_layer;                         // [num_layers]
-  std::optional<LatentAttentionConfig> latent_attention;  // for kFullAttention layers
-  std::optional<LinearAttentionConfig> linear_attention;  // only if some layer is kLinearAttention
-  std::optional<MoeConfig> moe;                           // iff some layer is MoE
+  std::vector<LayerKind> layer_kinds;  // [num_layers]
+  // window in tokens; set iff some layer is kSlidingAttention
+  int64_t sliding_window = 0;
+  std::vector<bool> is_moe_layer;  // [num_layers]
+  // set if kFullAttention layers use latent attention
+  std::optional<LatentAttentionConfig> latent_attention;
+  // set only if some layer is kLinearAttention
+  std::optional<LinearAttentionConfig> linear_attention;
+  // set iff some layer is a mixture of experts
+  std::optional<MoeConfig> moe;
 
-  FamilyValues own;  // values that only the family has
+  FamilyValues own;  // values that only the model's family has
 
   std::vector<int64_t> eos_token_ids;
   std::optional<QuantizationConfig> quantization;  // quantization_config, or an older spelling
 
-  // Contradictions in the folder's files, each with the value that is used. The caller that loads
-  // the weights logs them once.
+  // One sentence for each contradiction in the folder's files, with the value that is used. The
+  // caller that loads the weights logs them once.
   std::vector<std::string> notes;
 
   // Number of layers of one kind, or of MoE layers.
   [[nodiscard]] int64_t num_layers_of(LayerKind kind) const;
   [[nodiscard]] int64_t num_moe_layers() const;
 
-  // Tokens that layer `layer` attends to, including its own; 0: all.
+  // The number of last tokens that layer `layer` attends to, the current one included; 0: all
+  // tokens.
   [[nodiscard]] int64_t window_of(int64_t layer) const;
 };
 
-// A file's names for its model. One of the two may be empty.
+// The names that a config.json has for its model: model_type and architecture. One may be empty.
 struct ModelName {
   std::string architecture;  // architectures[0]
   std::string model_type;
 };
 
-// Parses only the name, so that an unsupported model is refused by name, not for its details.
-// Error: kInvalidArgument when there is none; kDataLoss for broken JSON.
+// Parses only the names, so that an error for an unsupported model names the model, not one of its
+// keys. Error: kInvalidArgument if there is no name; kDataLoss for broken JSON.
 Result<ModelName> parse_model_name(std::string_view json_text);
 
 class ConfigReader;
 
 // How a family's files spell, or omit, keys that most families have.
 struct SharedKeys {
-  std::optional<int64_t> num_layers = {};  // fixed by the family: num_hidden_layers is not read
+  std::optional<int64_t> num_layers = {};  // number of layers if the family fixes it; then
+                                           // num_hidden_layers is not read
   std::string_view norm_epsilon = "rms_norm_eps";
   double default_norm_epsilon = 1e-6;
-  bool reads_activation = false;  // the family reads it; otherwise any key must say SiLU
-  bool reads_rope = false;        // the family fills in rope and sliding_rope
-  bool default_tied = false;      // if tie_word_embeddings is missing
+  bool reads_activation = false;  // true: the family reads the activation; false: each activation
+                                  // key must say SiLU
+  bool reads_rope = false;        // true: the family fills in rope and sliding_rope
+  bool default_tied = false;      // value of tie_word_embeddings if the file does not have it
 
-  // Defaults for sizes that files omit; none: the key is required, or, for the last two, has the
-  // usual default.
+  // Defaults for sizes that files omit. Without a default the key is required, except for the last
+  // two sizes, which then have the usual default.
   std::optional<int64_t> default_vocab_size = {};
   std::optional<int64_t> default_num_heads = {};
   std::optional<int64_t> default_num_kv_heads = {};
@@ -171,39 +184,41 @@ struct SharedKeys {
 
 // The part of a config.json that one family reads.
 struct FamilyReader {
-  std::string_view family;             // for messages: "Qwen3"
+  std::string_view family;             // name of the family in messages: "Qwen3"
   std::string_view architecture = {};  // the model's architecture; empty: architectures[0]
 
-  // Called before any other key is read. Errors stay in the reader. Null: as in most families.
+  // Called before any other key is read. Errors are stored in the reader. Null: the defaults of
+  // SharedKeys apply.
   SharedKeys (*shared_keys)(ConfigReader& reader) = nullptr;
 
-  // Called between the keys that all files share and the rest: names, vocabulary, width, layers,
-  // heads and token ids have been read. A value it leaves alone gets the default of most
-  // models: head_dim as written or hidden_size / num_attention_heads, full attention everywhere, no
-  // experts, intermediate_size as written. The theta and the partial_rotary_factor of rope and
-  // sliding_rope are those of files that have none (RopeConfigs). Errors stay in the reader.
+  // Called after names, vocabulary, width, layers, heads and token ids have been read, and before
+  // the other keys. A value that it does not set gets the default of most models: head_dim as
+  // written or hidden_size / num_attention_heads, full attention everywhere, no experts,
+  // intermediate_size as written. The theta and the partial_rotary_factor that it sets in rope and
+  // sliding_rope are used for files that have none (RopeConfigs). Errors are stored in the reader.
   void (*read)(ConfigReader& reader, ModelConfig& config) = nullptr;
 };
 
-// Checks every size: positive, bounded, divisible where heads share, an even rotary width. A key
-// that changes the computation and that no reader asks for is an error (unread_keys.h). Error:
-// kInvalidArgument, naming key and value; kDataLoss for broken JSON; kUnimplemented for a known
-// value that is not supported (an activation, rope type or kind of layer).
+// Parses a config.json. Checks every size: positive, bounded, divisible where heads share, an even
+// rotary width. A key that changes the computation and that no reader asks for is an error
+// (unread_keys.h). Error: kInvalidArgument, naming key and value; kDataLoss for broken JSON;
+// kUnimplemented for a known value that is not supported (an activation, rope type or kind of
+// layer).
 Result<ModelConfig> parse_model_config(std::string_view json_text, const FamilyReader& family);
 
-// Reads eos_token_id, a number or a list. Negative numbers, which some files use for no token, are
-// omitted with a note that names `file`.
+// Reads eos_token_id, a number or a list. Negative numbers, with which some files say that there is
+// no such token, are omitted with a note that names `file`.
 std::vector<int64_t> read_end_tokens(ConfigReader& reader, std::string_view file);
 
 // Fills in layer_kinds from layer_types or layers_block_type, or else from `otherwise(layer)`.
-// Errors stay in the reader: kUnimplemented for a kind not in `served`. `may_be_longer`: the list
-// goes on with layers that predict further tokens.
+// Errors are stored in the reader: kUnimplemented for a kind not in `served`. `may_be_longer`: the
+// list may have further entries, for layers that predict further tokens.
 void read_layer_kinds(ConfigReader& reader, ModelConfig& config,
                       const std::vector<LayerKind>& served,
                       const std::function<LayerKind(int64_t layer)>& otherwise,
                       bool may_be_longer = false);
 
-// Fills in sliding_window if a layer slides; the key is required unless there is a `fallback`.
+// Fills in sliding_window if a layer slides. Without a `fallback` the key is required.
 void read_sliding_window(ConfigReader& reader, ModelConfig& config,
                          std::optional<int64_t> fallback = std::nullopt);
 

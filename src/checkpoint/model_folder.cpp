@@ -23,7 +23,7 @@ constexpr std::string_view kDownload = "hf download OWNER/MODEL --local-dir FOLD
 
 constexpr std::string_view kConfig = "config.json";
 
-// An unreadable config.json counts: reading it reports the error.
+// Whether the folder has a config.json, readable or not: reading it reports the error.
 bool has_config(const fs::path& folder) {
   const Result<bool> exists = file_exists(folder / kConfig);
   return !exists.ok() || *exists;
@@ -37,14 +37,15 @@ std::vector<fs::path> sorted_entries(const fs::path& folder) {
   return entries;
 }
 
-// "Qwen/Qwen3-0.6B", as repositories are named.
+// Whether `name` looks like a repository's: "Qwen/Qwen3-0.6B".
 bool is_repository_name(const std::string& name) {
   const size_t slash = name.find('/');
   return slash != std::string::npos && slash > 0 && slash + 1 < name.size() &&
          name.find('/', slash + 1) == std::string::npos && name[0] != '.';
 }
 
-// A shell expands "~" only at the beginning of a word: not in --model-path=~/model.
+// Explains a "~" that was not expanded: a shell does that only at the beginning of a word, not in
+// --model-path=~/model.
 Status describe_home(const std::string& path) {
   const char* const home = std::getenv("HOME");
   const bool is_own = home != nullptr && (path.size() == 1 || path[1] == '/');
@@ -96,7 +97,7 @@ Status describe_file(const fs::path& path) {
                   path.string()));
 }
 
-// The folders of models in `folder`, also where the Hugging Face cache has them.
+// The model folders among `entries`, also those that the Hugging Face cache nests more deeply.
 std::vector<std::string> models_below(const std::vector<fs::path>& entries) {
   std::vector<std::string> models;
   for (const fs::path& entry : entries) {

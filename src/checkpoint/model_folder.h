@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a path is the folder of a model or a GGUF file, and if not, what it is and what helps.
+// Checks whether a path is a model folder or a GGUF file. If not, the error says what the path is
+// and what the user can do.
 #pragma once
 
 #include <filesystem>
@@ -9,14 +10,16 @@
 
 namespace heddle::checkpoint {
 
-// Looks at names only, not into files. Error: kNotFound, kInvalidArgument or kUnimplemented with
-// the command or the path that helps: nothing there, another file, an empty folder, several GGUF
-// models, adapters, the folder of several models or of the Hugging Face cache, another layout; a
-// link to nothing, or what this user may not read (core/file_presence.h).
+// Looks only at file names, not into files. Error: kNotFound, kInvalidArgument or kUnimplemented,
+// with a command or path that helps, if the path does not exist or is another kind of file, an
+// empty folder, a folder with several GGUF models, with adapters, with several models, of the
+// Hugging Face cache or of another layout, a dangling link, or unreadable for this user
+// (core/file_presence.h).
 Status check_model_folder(const std::filesystem::path& folder);
 
-// The same for `reader`, a command or part of a model that does not read GGUF files. Error: as
-// above; kUnimplemented for a GGUF file.
+// As check_model_folder(), but also refuses GGUF files, for a command or part of a model, called
+// `reader` in the message, that does not read them. Error: as check_model_folder(); kUnimplemented
+// for a GGUF file.
 Status check_safetensors_folder(const std::filesystem::path& folder, std::string_view reader);
 
 }  // namespace heddle::checkpoint

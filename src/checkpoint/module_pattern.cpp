@@ -14,8 +14,8 @@
 namespace heddle::checkpoint {
 namespace {
 
-// Far more than a sane pattern needs on a path. The limits stand in the pattern itself, where a
-// second, lower one from the file may only tighten them.
+// Limits far above what a reasonable pattern needs on a path. They are a prefix of the pattern;
+// limits in the file's own pattern can only tighten them.
 constexpr std::string_view kLimits = "(*LIMIT_MATCH=100000)(*LIMIT_DEPTH=1000)(*LIMIT_HEAP=1024)";
 
 PCRE2_SPTR units(std::string_view text) { return reinterpret_cast<PCRE2_SPTR>(text.data()); }
@@ -55,7 +55,7 @@ bool glob_matches(std::string_view glob, std::string_view path) {
   size_t next = 0;  // index in the glob
   size_t at = 0;    // index in the path
   size_t after_star = std::string_view::npos;
-  size_t star_end = 0;  // where the text of the last '*' ends
+  size_t star_end = 0;  // end of the text that the last '*' matches
   while (true) {
     if (next < glob.size() && glob[next] == '*') {
       after_star = ++next;
@@ -66,7 +66,7 @@ bool glob_matches(std::string_view glob, std::string_view path) {
       ++next;
       ++at;
     } else if (after_star != std::string_view::npos && star_end < path.size()) {
-      next = after_star;  // the last '*' takes one character more
+      next = after_star;  // the last '*' matches one more character
       at = ++star_end;
     } else {
       return false;

@@ -17,9 +17,11 @@ using nlohmann::json;
 
 constexpr std::string_view kOwnPrefix = "mtp.";
 constexpr std::string_view kCountKey = "num_nextn_predict_layers";
-constexpr int64_t kMaxLayers = 100'000;  // far above any model; keeps the index printable
+constexpr int64_t kMaxLayers = 100'000;  // far above any real model; limits the length of the
+                                         // printed index
 
-// With its trailing dot: layer 6 is not the beginning of layer 61.
+// The prefix of a layer's tensors. It ends with a dot, because "model.layers.6" is also the
+// beginning of layer 61's names.
 std::string layer_prefix(int64_t index) { return fmt::format("model.layers.{}.", index); }
 
 bool any_starts_with(std::span<const std::string_view> names, std::string_view prefix) {
@@ -29,7 +31,8 @@ bool any_starts_with(std::span<const std::string_view> names, std::string_view p
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// "layers.61" within a module's name or a regular expression, where the dot may be escaped.
+// An occurrence of "layers.61" in a module's name or in a regular expression, where the dot may be
+// escaped.
 struct LayerMention {
   size_t begin = 0;  // position of the digits
   size_t end = 0;
@@ -46,7 +49,8 @@ std::optional<LayerMention> find_layer_mention(const std::string& module) {
   return std::nullopt;
 }
 
-// A module of a quantisation's lists as the draft calls it; none when it is of another layer.
+// The draft's name for a module in the lists of quantization_config; none if the module belongs to
+// another layer.
 std::optional<std::string> draft_module(const std::string& module, const NextnLayer& layer) {
   if (layer.form == NextnLayer::Form::kOwnPrefix && module.find("mtp") != std::string::npos) {
     return module;
@@ -60,7 +64,7 @@ std::optional<std::string> draft_module(const std::string& module, const NextnLa
   return module.substr(0, mention->begin) + "0" + module.substr(mention->end);
 }
 
-// Rewrites every list of module names below `value`. False when it is nested too deeply.
+// Rewrites every list of module names in `value`. Returns false if it is nested too deeply.
 bool rewrite_module_lists(json& value, const NextnLayer& layer, int depth_left) {
   if (depth_left == 0) return false;
   if (!value.is_structured()) return true;
@@ -78,14 +82,14 @@ bool rewrite_module_lists(json& value, const NextnLayer& layer, int depth_left) 
   return true;
 }
 
-// As the engines that serve such drafts call them.
+// The architecture's name in engines that serve such drafts.
 std::string draft_architecture(const std::string& target, NextnLayer::Form form) {
   if (form == NextnLayer::Form::kOwnPrefix) return target + "MTP";
   if (target == "DeepseekV32ForCausalLM") return "DeepseekV3ForCausalLMNextN";
   return target + "NextN";
 }
 
-// The tensor that joins the embedding and the hidden state: without it, a layer is no draft.
+// The tensor that joins the embedding and the hidden state. A layer without it is not a draft.
 std::string joining_tensor(const NextnLayer& layer) {
   return layer.form == NextnLayer::Form::kOwnPrefix ? "mtp.fc."
                                                     : layer_prefix(layer.layer_index) + "eh_proj.";
@@ -155,7 +159,7 @@ Result<json> draft_config(const json& config, const NextnLayer& layer) {
   json draft = config;
   draft["architectures"] = json::array({draft_architecture(architectures[0], layer.form)});
   draft["num_hidden_layers"] = 1;
-  if (layer.form == NextnLayer::Form::kOwnPrefix) {  // the layer has full attention
+  if (layer.form == NextnLayer::Form::kOwnPrefix) {  // this kind of layer has full attention
     if (draft.contains("full_attention_interval")) draft["full_attention_interval"] = 1;
     if (draft.contains("layer_types")) draft["layer_types"] = json::array({"full_attention"});
   }

@@ -21,7 +21,7 @@ namespace heddle::checkpoint {
 
 namespace {
 
-constexpr int64_t kAlignment = 64;  // the kernels load whole lines
+constexpr int64_t kAlignment = 64;  // bytes; the kernels load whole cache lines
 
 int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -58,13 +58,13 @@ Status stored_differently(const PackedLoad::Origin& a, const PackedLoad::Origin&
       orders ? "them without activation order (desc_act false)" : "all or none of them"));
 }
 
-// Rows of K columns that are moved together: whole runs of rows that share scales.
+// How many rows of K columns a job processes at once: a multiple of the rows that share scales.
 int64_t rows_at_once(int64_t K, int64_t rows_per_scale) {
   const int64_t runs = kCopyJobElements / (std::max<int64_t>(K, 1) * rows_per_scale);
   return std::max<int64_t>(1, runs) * rows_per_scale;
 }
 
-// A piece that gives these rows, one run from row 0 on.
+// The same piece with only these rows, as one run that begins at row 0.
 HubPiece rows_of(const HubPiece& piece, int64_t source_row, int64_t source_step, int64_t num_rows,
                  int64_t target_row) {
   HubPiece part{.tensor = piece.tensor, .form = piece.form, .columns = piece.columns};
@@ -84,7 +84,7 @@ Result<PackedLoad> PackedLoad::plan(const WeightSpec& spec, std::vector<Origin> 
   load.rounding_ = rounding;
   load.weight_ = std::make_unique<quant::PackedWeight>();
 
-  std::vector<std::pair<RowRun, size_t>> runs;  // and the origin
+  std::vector<std::pair<RowRun, size_t>> runs;  // each run with the index of its origin
   for (size_t i = 0; i < load.origins_.size(); ++i) {
     Origin& origin = load.origins_[i];
     const std::optional<CutRange>& columns = origin.piece->columns;
@@ -170,7 +170,8 @@ void PackedLoad::share_scales(const std::vector<Rows>& all) {
   }
 }
 
-// A quantised tensor is unpacked once for all its rows; a plain one is read in small stretches.
+// A quantised tensor is unpacked once, so all its rows are one job. A plain one is read a few rows
+// at a time, so its rows are several jobs.
 void PackedLoad::make_jobs(const std::vector<Rows>& all) {
   for (size_t index = 0; index < origins_.size(); ++index) {
     const Origin& origin = origins_[index];
@@ -298,8 +299,8 @@ std::optional<DrawnRows> PackedLoad::drawn_rows(const Rows& rows,
                    .num_rows = rows.num_rows};
 }
 
-// Rounds whole blocks and whole rows, although the rank keeps only a part of them. The rank's
-// values then equal those that it would take from the whole rounded weight.
+// Rounds whole blocks and whole rows, although the rank keeps only a part of them. The rank's codes
+// are then the same as in the weight rounded as a whole.
 PackedLoad::RoundedRows PackedLoad::round(const Rows& rows, const WeightSource& source) const {
   const Origin& origin = origins_[rows.origin];
   const int64_t block_rows = origin.rounded->block_rows;
@@ -374,7 +375,7 @@ Status PackedLoad::stage_job(size_t index, const WeightSource& source, WeightSta
   const Job& job = jobs_[index];
   const Origin& origin = origins_[job.origin];
   if (origin.rounded && !origin.piece->columns && stage.can_draw()) {
-    const Rows& rows = job.rows.front();  // a job with a rounded tensor has only this one
+    const Rows& rows = job.rows.front();  // a job for a tensor that is rounded has exactly one Rows
     if (const std::optional<DrawnRows> drawn = drawn_rows(rows, source)) {
       return stage.draw_rows(*drawn,
                              weight_->parts[rows.part].packed.cut(rows.part_row, rows.num_rows));
@@ -414,7 +415,7 @@ Status PackedLoad::stage_packed(const quant::UnpackedMatrix& matrix, const Rows&
   if (rows.part_row == 0) HEDDLE_RETURN_IF_ERROR(stage_group_index(rows, stage));
   const int64_t at_once = rows_at_once(format.K, target.rows_per_scale);
   for (int64_t done = 0; done < rows.num_rows; done += at_once) {
-    const int64_t row = rows.part_row + done;  // row within the part
+    const int64_t row = rows.part_row + done;  // row index within the part
     quant::PackedRows piece{.format = format,
                             .num_rows = std::min(at_once, rows.num_rows - done),
                             .rows_per_scale = target.rows_per_scale};
@@ -500,14 +501,14 @@ int64_t PackedLoad::packed_bytes() const {
 }
 
 bool is_quantisable(std::string_view tensor, int rank, bool include_lm_head) {
-  // kv_b_proj is read by columns as well as by rows, which packed rows are not made for.
+  // kv_b_proj is also read by columns, which packed rows do not support.
   constexpr std::array<std::string_view, 19> kDelicate = {
       "embed",      ".gate.weight", ".router.",   "shared_expert_gate",
       "in_proj_ba", "in_proj_a",    "in_proj_b.", "conv1d",
       "norm",       "mtp.fc",       "eh_proj",    ".bias",
       "_proj_bias", "kv_b_proj",    ".b_proj.",   ".f_a_proj.",
       ".f_b_proj.", ".g_a_proj.",   ".g_b_proj."};
-  // Matrices are weights of modules, or bare blocks of all experts.
+  // Names of matrices end in ".weight", except those of tensors that contain all experts.
   const bool matrix =
       tensor.ends_with(".weight") || tensor.find(".experts.") != std::string_view::npos;
   if (rank < 2 || !matrix) return false;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// PackedLoad: one weight on its way from quantised hub tensors, or from plain ones that are
-// quantised now, to packed rows. A weight's rows may come from several hub tensors that are stored
-// in several ways; consecutive rows of one way become one part (quant/packed_rows.h).
+// PackedLoad: loads one weight as packed rows, from quantised hub tensors or from plain ones that
+// are quantised now. A weight's rows may come from several hub tensors with different formats;
+// consecutive rows of one format become one part (quant/packed_rows.h).
 //
-// Plan, place, then run the jobs in any order on any thread: each unpacks one hub tensor (or some
-// rows of a plain one) and packs its rows where they belong.
+// Call plan(), place(), then run the jobs in any order on any thread. Each job unpacks one hub
+// tensor (or some rows of a plain one) and packs its rows at their final location.
 #pragma once
 
 #include <cstddef>
@@ -23,16 +23,16 @@
 
 namespace heddle::checkpoint {
 
-// Tensors of an unquantised checkpoint worth quantising: the matrices of attention, mixers, MLPs
-// and experts. Embeddings, routers, gates, convolutions and norms are small or sensitive and stay
-// unquantised, as does the output head unless requested.
+// Selects the tensors of an unquantised checkpoint that are quantised at load: the matrices of
+// attention, mixers, MLPs and experts. Embeddings, routers, gates, convolutions and norms are small
+// or sensitive and stay unquantised, as does the output head unless requested.
 struct Rounding {
   quant::Scheme scheme = quant::Scheme::kInt8;
-  int64_t group_size = 128;  // for kInt4
+  int64_t group_size = 128;  // columns that share a scale in kInt4
   bool include_lm_head = false;
 };
 
-// Whether the tensor is such a matrix, by its name and rank.
+// Whether the tensor is a matrix that `Rounding` quantises, by its name and rank.
 [[nodiscard]] bool is_quantisable(std::string_view tensor, int rank, bool include_lm_head);
 
 // Whether a row of K columns can be cut into this scheme's groups.
@@ -40,14 +40,14 @@ struct Rounding {
 
 class PackedLoad {
  public:
-  // The storage of one piece of the assembly, and its form in memory.
+  // How one piece of the assembly is stored, and its format in memory.
   struct Origin {
     const HubPiece* piece = nullptr;
-    std::optional<QuantisedModule> module;    // quantised in the checkpoint
-    StoredWeight stored;                      // otherwise: a plain tensor
+    std::optional<QuantisedModule> module;    // set if the checkpoint has quantised the piece
+    StoredWeight stored;                      // the plain tensor, if `module` is not set
     std::optional<quant::RowFormat> rounded;  // target format of rows quantised at load time
     DType plain_dtype = DType::kBf16;         // dtype of rows that stay plain
-    // The format in memory, `module`'s or `rounded`, for the columns that the piece takes; set by
+    // The format in memory of the columns that the piece uses, from `module` or `rounded`; set by
     // plan().
     std::optional<quant::RowFormat> packed;
   };
@@ -57,36 +57,39 @@ class PackedLoad {
   static Result<PackedLoad> plan(const WeightSpec& spec, std::vector<Origin> origins,
                                  const Rounding& rounding);
 
-  // Where the parts lie, from `begin` on; returns the end. `on_device`: in memory that is laid out
-  // for a GPU, which also needs the groups of columns in activation order.
+  // Assigns the parts offsets in the arena, from `begin` on, and returns the end offset.
+  // `on_device`: lays them out for a GPU, which also needs the groups of columns in activation
+  // order.
   int64_t place(int64_t begin, bool on_device);
 
-  // Sets the parts' addresses, whether products may round x for them, and whether `arena` is the
-  // memory of a GPU.
+  // Sets the parts' addresses in `arena`, whether products may round x when they use the parts, and
+  // whether `arena` is GPU memory.
   void bind(std::byte* arena, bool may_round_x, bool on_gpu);
 
-  // The weight; it stays where it is when this is moved. On a device its parts have addresses
-  // that the host does not read.
+  // The packed weight; its address does not change when this object is moved. The host must not
+  // read through the addresses of its parts if they are on a device.
   [[nodiscard]] std::unique_ptr<quant::PackedWeight>& weight() { return weight_; }
 
   [[nodiscard]] size_t num_jobs() const { return jobs_.size(); }
 
-  // About how much memory the job writes.
+  // Approximate number of bytes that the job writes.
   [[nodiscard]] int64_t job_bytes(size_t job) const { return jobs_[job].bytes; }
 
-  // Error: as quant::unpack, with the module's name.
+  // Runs a job on the host. Error: as quant::unpack, with the module's name.
   Status run_job(size_t job, const WeightSource& source) const;
 
-  // The same into device memory. If the source draws numbers that are then rounded, a GPU draws
-  // codes directly (drawn_weight.h). Error: as above, and those of the stage.
+  // As run_job(), but writes to device memory through `stage`. If the source draws numbers that are
+  // then rounded, a GPU draws codes directly (drawn_weight.h). Error: as run_job(), and those of
+  // the stage.
   Status stage_job(size_t job, const WeightSource& source, WeightStage& stage) const;
 
-  // Instead of place(), bind() and stage_job(): the job's rows as the numbers they stand for,
-  // rounded to `dtype` (fp32, bf16 or fp16), on the way to a dense weight that begins at `begin`.
+  // Used instead of place(), bind() and stage_job() for a weight that is dequantised: converts the
+  // job's codes to numbers rounded to `dtype` (fp32, bf16 or fp16) and stages them for a dense
+  // weight that begins at byte `begin` of the arena.
   Status stage_dense_job(size_t job, const WeightSource& source, int64_t begin, DType dtype,
                          WeightStage& stage) const;
 
-  // Bytes of the packed parts.
+  // Total size in bytes of the packed parts.
   [[nodiscard]] int64_t packed_bytes() const;
 
  private:
@@ -97,11 +100,11 @@ class PackedLoad {
     int64_t source_step = 1;
     int64_t part_row = 0;
     int64_t num_rows = 0;
-    int64_t rows_before = 0;  // rows of the whole run before and after these: see RowRun
+    int64_t rows_before = 0;  // see RowRun::rows_before and rows_after
     int64_t rows_after = 0;
   };
 
-  // Whole rows of a quantised matrix, and the index of the first of them that a job copies.
+  // Whole rows of a quantised matrix; `first` is the index of the first row that a job copies.
   struct RoundedRows {
     quant::UnpackedMatrix matrix;
     int64_t first = 0;
@@ -113,12 +116,12 @@ class PackedLoad {
     int64_t bytes = 0;
   };
 
-  // Where the arrays of a part begin.
+  // Byte offsets in the arena at which the arrays of a part begin.
   struct PartPlace {
-    int64_t codes = 0;  // or the rows of a plain part
+    int64_t codes = 0;  // offset of the codes or, in a plain part, of its rows
     int64_t scales = 0;
     int64_t zeros = 0;
-    int64_t group_index = -1;  // none
+    int64_t group_index = -1;  // -1: the part has no group index
   };
 
   void share_scales(const std::vector<Rows>& all);
@@ -130,12 +133,12 @@ class PackedLoad {
   [[nodiscard]] int64_t row_in_block(const Rows& rows) const;
   Result<quant::UnpackedMatrix> unpack(const Origin& origin) const;
 
-  // The rule of rows that are rounded, where the source draws them.
+  // The rows to draw if the rows are rounded at load and the source is a generator; otherwise none.
   [[nodiscard]] std::optional<DrawnRows> drawn_rows(const Rows& rows,
                                                     const WeightSource& source) const;
 
-  // Calls stage_rows(matrix, rows) for rows of quantised matrices, `rows` counted as in `matrix`,
-  // and stage_plain(rows) for others.
+  // Calls stage_rows(matrix, rows) for rows of quantised matrices, where `rows` counts rows of
+  // `matrix`, and stage_plain(rows) for other rows.
   template <typename StageRows, typename StagePlain>
   Status stage_rows_of(const Job& job, const WeightSource& source, const StageRows& stage_rows,
                        const StagePlain& stage_plain) const;

@@ -37,7 +37,7 @@ class PlacedAdapters {
   static Result<PlacedAdapters> place(std::vector<ScaledAdapter> adapters, const WeightSource& base,
                                       std::span<const WeightSpec> specs);
 
-  // The changes, keyed by the names of stored tensors.
+  // The changes by the names of the stored tensors that they apply to.
   [[nodiscard]] const std::map<std::string, WeightChange, std::less<>>& changes() const {
     return changes_;
   }
@@ -50,8 +50,9 @@ class PlacedAdapters {
 
   explicit PlacedAdapters(std::vector<ScaledAdapter> adapters) : adapters_(std::move(adapters)) {}
 
-  std::vector<ScaledAdapter> adapters_;      // kept, because changes_ has views of their tensors
-  std::vector<std::vector<float>> factors_;  // memory that the terms in changes_ point to
+  std::vector<ScaledAdapter> adapters_;      // keeps the adapters' tensors alive, to which changes_
+                                             // has views
+  std::vector<std::vector<float>> factors_;  // the numbers that the terms in changes_ point to
   std::map<std::string, WeightChange, std::less<>> changes_;
 };
 

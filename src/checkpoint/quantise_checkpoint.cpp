@@ -50,7 +50,7 @@ std::string module_of_weight(std::string_view tensor) {
   return std::string(tensor.substr(0, tensor.size() - kWeightSuffix.size()));
 }
 
-// A tensor with the memory it needs.
+// A tensor to write and the memory that its views point to.
 struct OwnedTensor {
   NamedTensor named;
   std::shared_ptr<const void> memory;
@@ -103,7 +103,9 @@ std::vector<OwnedTensor> fp8_tensors(const std::string& module, const float* w, 
 std::vector<OwnedTensor> int8_tensors(const std::string& module, const float* w, int64_t N,
                                       int64_t K) {
   quant::UnpackedMatrix matrix = quant::round_to_nearest(w, N, K, quant::Scheme::kInt8, K);
-  for (uint8_t& code : matrix.codes) code ^= 0x80;  // without the offset
+  for (uint8_t& code : matrix.codes)
+    code ^= 0x80;  // compressed-tensors stores signed codes:
+                   // removes the offset of 128
   std::vector<OwnedTensor> out;
   out.push_back(own(module + ".weight", DType::kI8, {N, K}, std::move(matrix.codes)));
   out.push_back(own(module + ".weight_scale", DType::kF32, {N, 1}, as_floats(matrix.scales)));
@@ -145,7 +147,7 @@ ordered_json quantization_json(const QuantiseOptions& options,
 
 class Quantiser {
  public:
-  // `output`: without a slash at its end.
+  // `output`: a path without a slash at its end.
   Quantiser(const QuantiseOptions& options, fs::path output, QuantiseSource source,
             ordered_json config)
       : options_(options),
@@ -171,7 +173,8 @@ class Quantiser {
       return data_loss(fmt::format("cannot rename {} to {}: {}", folder_.string(), output_.string(),
                                    error.message()));
     }
-    // Last: a partial folder without its plan could be continued with other options.
+    // Deleted after the rename: an unfinished folder without its plan could be continued with other
+    // options.
     fs::remove(output_ / kPlanFile, error);
     return std::move(report_);
   }
@@ -230,7 +233,8 @@ class Quantiser {
     report_.num_shards = static_cast<int64_t>(shards_.size());
   }
 
-  // Error: the folder belongs to a run with other options.
+  // Creates the folder or opens the one to continue. Error: the folder belongs to a run with other
+  // options.
   Status open_folder() {
     std::error_code error;
     fs::create_directories(folder_, error);
@@ -252,7 +256,8 @@ class Quantiser {
                     folder_.string()));
   }
 
-  // Files that write_safetensors() was writing when an earlier run was killed.
+  // Deletes the temporary files that write_safetensors() had not finished when an earlier run was
+  // killed.
   Status remove_unfinished_files() const {
     std::error_code error;
     std::vector<fs::path> unfinished;
@@ -272,7 +277,8 @@ class Quantiser {
     int64_t shard_bytes = 0;
     for (const Job& job : shards_[index]) shard_bytes += num_bytes(stored(job.name));
     std::error_code error;
-    if (fs::exists(path, error)) {  // shards appear complete
+    if (fs::exists(path, error)) {  // an existing shard is complete, because shards are written
+                                    // atomically
       ++report_.num_shards_resumed;
       HEDDLE_RETURN_IF_ERROR(advance(shard_bytes));
     } else {

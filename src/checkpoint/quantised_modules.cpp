@@ -17,7 +17,8 @@ using quant::FileLayout;
 
 constexpr std::string_view kWeight = ".weight";
 
-// "model.layers.0.mlp.up_proj.weight" and a bare "model.layers.0.mlp.experts.down_proj" alike.
+// The module's name, for "model.layers.0.mlp.up_proj.weight" as well as for
+// "model.layers.0.mlp.experts.down_proj", which has no ending.
 std::string module_of(std::string_view tensor) {
   if (tensor.ends_with(kWeight)) tensor.remove_suffix(kWeight.size());
   return std::string(tensor);
@@ -94,7 +95,7 @@ std::optional<FileLayout> QuantisedModules::layout_of(std::string_view tensor) c
   return std::nullopt;
 }
 
-// A multiplier by either name.
+// The name of the tensor's multiplier scale that exists: with the ending "_scale_inv" or "_scale".
 std::optional<std::string> QuantisedModules::scale_name(std::string_view tensor) const {
   for (const std::string& prefix : scale_prefixes(tensor)) {
     for (const char* const suffix : {"_scale_inv", "_scale"}) {
@@ -249,7 +250,7 @@ Result<std::optional<QuantisedModule>> QuantisedModules::find(
     return found;
   };
   Result<QuantisedModule> found = read();
-  if (!found.ok()) {  // one complaint, not another for each of its tensors
+  if (!found.ok()) {  // reported once, not again for each tensor of the module
     for (const std::string& name : names_) {
       if (name.starts_with(module + '.') || name.starts_with(module + '_')) used.insert(name);
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// QuantisedModules: how each module of a checkpoint is stored. The file's tensors decide:
+// QuantisedModules: how each module of a checkpoint is stored. The names and dtypes of its tensors
+// decide:
 //
 //   P.qweight                               AWQ or GPTQ, by the config
 //   P.weight_packed I32                     compressed-tensors, packed integers
@@ -10,14 +11,15 @@
 //   P.weight U8 and P.weight_scale          NVFP4, with P.weight_scale_2
 //   P_blocks and P_scales                   MXFP4, for a tensor P without ".weight"
 //   P.weight in blocks of a GGUF file       where packed rows have a form for them
-//   anything else                           as it is
+// anything else                           plain, not quantised
 //
-// A tensor P without ".weight" has all experts of a layer. Its scales are P_scale_inv, P_scale or
-// P_weight_scale, and P_scale_2 or P_weight_scale_2.
+// A tensor P without ".weight" contains all experts of a layer. Its scales are P_scale_inv, P_scale
+// or P_weight_scale, and P_scale_2 or P_weight_scale_2.
 //
-// Other keys of the config must agree: a module stored in a way its method does not have,
-// or one that it says is not quantised, is an error that names the module. A module the config does
-// not except that is plain all the same is taken as it is: that is how many published heads are.
+// The config must agree. It is an error, which names the module, if a module is stored in a format
+// that the config's method does not have, or is quantised although the config says that it is not.
+// A plain module that the config does not list as an exception is accepted: many published heads
+// are like that.
 //
 // Threading: thread-compatible; refers to the source and the config.
 #pragma once
@@ -41,25 +43,25 @@ struct QuantisedModule {
 
 class QuantisedModules {
  public:
-  // `config` may be null: nothing is said. `on_gpu`: whether a GPU reads the packed rows, which has
-  // fewer forms of them (quant::packed_format()).
+  // `config` may be null if the checkpoint has none. `on_gpu`: a GPU will read the packed rows; it
+  // supports fewer of their formats (quant::packed_format()).
   QuantisedModules(const WeightSource& source, const QuantizationConfig* config, bool on_gpu);
 
   // Whether the tensor exists in a quantised form.
   [[nodiscard]] bool contains(std::string_view tensor) const;
 
-  // Whether its source also reads it as plain numbers: blocks of a GGUF file, which are packed
-  // where rows are what is stored (RowForm::kLastDimension).
+  // Whether the source can also read the tensor as plain numbers. That holds for blocks of a GGUF
+  // file, which stay packed if the weight uses whole stored rows (RowForm::kLastDimension).
   [[nodiscard]] bool is_readable(std::string_view tensor) const;
 
-  // None when it is not quantised, or is_readable() and not stored by rows. `used` receives the
-  // names of the tensors it is made of. Error: as the header says, and as quant::row_format; names
-  // the module.
+  // Finds how a piece is quantised; none if it is not, or if is_readable() and the piece does not
+  // use whole stored rows. `used` receives the names of the tensors that the module consists of.
+  // Error: as the header's first comment says, and as quant::row_format; names the module.
   Result<std::optional<QuantisedModule>> find(const HubPiece& piece,
                                               std::unordered_set<std::string>& used) const;
 
-  // Whether a stored tensor is no part of a weight: scales of KV caches (kv_scales.h), and in a
-  // quantised checkpoint scales of activations and biases of zeros that some exporters add.
+  // Whether a stored tensor is not part of any weight: scales of KV caches (kv_scales.h) and, in a
+  // quantised checkpoint, scales of activations and all-zero biases that some exporters add.
   [[nodiscard]] bool ignorable(std::string_view tensor) const;
 
  private:

@@ -47,7 +47,7 @@ bool entry_ignores(QuantMethod method, const std::string& entry, std::string_vie
   return false;
 }
 
-// AutoRound packs its codes as another tool does and says as which.
+// The method whose layout AutoRound used: it packs its codes like another tool and names that tool.
 Result<QuantMethod> method_of_auto_round(ConfigReader& reader) {
   const std::string type = reader.text("data_type", std::string("int"));
   const std::string packing = reader.text(reader.spelling("packing_format", "backend"),
@@ -57,7 +57,8 @@ Result<QuantMethod> method_of_auto_round(ConfigReader& reader) {
         fmt::format("auto-round with data_type {}; \"int\" is served", readable(type)));
   }
   const auto names = [&packing](std::string_view method) {
-    return packing.find(method) != std::string::npos;  // "auto_round:gptq:exllamav2", too
+    return packing.find(method) != std::string::npos;  // also in longer names:
+                                                       // "auto_round:gptq:exllamav2"
   };
   if (names("gptq") || packing == "auto") return QuantMethod::kGptq;
   if (names("awq")) return QuantMethod::kAwq;
@@ -79,7 +80,7 @@ Result<QuantMethod> method_of(ConfigReader& reader) {
   };
   std::string name = reader.text("quant_method", std::string());
   std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
-  if (name.empty()) {  // missing in older files
+  if (name.empty()) {  // older files have no quant_method
     if (reader.has("bits") && reader.has("desc_act")) return QuantMethod::kGptq;
     if (reader.has("w_bit") || (reader.has("zero_point") && reader.has("bits"))) {
       return QuantMethod::kAwq;
@@ -120,7 +121,7 @@ Result<QuantMethod> method_of(ConfigReader& reader) {
                                    fmt::join(served, ", ")));
 }
 
-// None, and the reader has failed, when it is broken.
+// Compiles a pattern. If it is broken, records an error in the reader and returns none.
 std::optional<ModulePattern> compile(std::string_view pattern, const char* field,
                                      ConfigReader& reader) {
   const Result<ModulePattern> compiled = ModulePattern::compile(pattern);
@@ -219,7 +220,7 @@ void read_fp8(ConfigReader& reader, QuantizationConfig& config) {
       reader.texts(reader.has("ignored_layers") ? "ignored_layers" : "modules_to_not_convert");
 }
 
-// kv_cache_scheme, an object as those of weights.
+// Reads kv_cache_scheme, an object with the same keys as those for weights.
 KvCacheScheme read_kv_cache_scheme(ConfigReader& reader) {
   if (!reader.has("kv_cache_scheme")) return KvCacheScheme::kNone;
   const json* const scheme = reader.object("kv_cache_scheme");
@@ -255,7 +256,7 @@ void read_compressed_tensors(ConfigReader& reader, QuantizationConfig& config) {
   };
   check_format(format);
   const json* const groups = reader.object("config_groups");
-  if (groups == nullptr) {  // then nothing but the KV cache is quantised
+  if (groups == nullptr) {  // without config_groups only the KV cache is quantised
     if (config.kv_cache == KvCacheScheme::kNone) {
       reader.fail(invalid_argument("compressed-tensors without config_groups"));
     }
@@ -269,7 +270,8 @@ void read_compressed_tensors(ConfigReader& reader, QuantizationConfig& config) {
     const json* const weights = group.object("weights");
     if (weights == nullptr) continue;
     ConfigReader inner = reader.narrowed({weights}, /*keep_own=*/false);
-    // Tensors tell integers from floats and a scale a row from blocks; bits must be known.
+    // The tensors show whether codes are integers or floats, and whether a scale is for a row or a
+    // block; the number of bits must come from the config.
     config.bits = static_cast<int>(inner.integer("num_bits", 8, kBits));
     const std::vector<int64_t> block =
         inner.integers("block_structure", {.low = 1, .high = 1 << 20});
@@ -286,8 +288,8 @@ Status check_modelopt_algorithm(const std::string& algorithm) {
       fmt::format("ModelOpt quant_algo {}; FP8 and NVFP4 are served", readable(algorithm)));
 }
 
-// {"quant_algo": "MIXED_PRECISION", "quantized_layers": {"model.layers.0.mlp.up_proj":
-// {"quant_algo": "FP8"}, ..}}
+// Refuses mixed precisions that are not served: {"quant_algo": "MIXED_PRECISION",
+// "quantized_layers": {"model.layers.0.mlp.up_proj": {"quant_algo": "FP8"}, ..}}
 void check_quantized_layers(ConfigReader& reader) {
   const json* const layers = reader.object("quantized_layers");
   if (layers == nullptr) return;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The quantisation of a checkpoint: `quantization_config` of config.json and its older
-// spellings. The files' tensors decide how each module is stored (quantised_modules.h); this says
-// what they mean where tensors alone do not (bits, zero points), and what to expect of them.
+// The quantisation of a checkpoint: `quantization_config` of config.json and its older spellings.
+// The files' tensors decide how each module is stored (quantised_modules.h). This config supplies
+// what tensors do not show, bits and zero points, and is checked against the tensors.
 //
 // Threading: values.
 #pragma once
@@ -32,29 +32,31 @@ enum class QuantMethod : uint8_t {
   kModelOpt
 };
 
-[[nodiscard]] const char* to_string(QuantMethod method);  // as quant_method spells it
+[[nodiscard]] const char* to_string(QuantMethod method);  // the value of quant_method
 
 // The KV cache format that the checkpoint was calibrated for.
 enum class KvCacheScheme : uint8_t {
   kNone,
   kFp8,    // E4M3, one scale a layer for keys and one for values
-  kOther,  // something else
+  kOther,  // a scheme that Heddle does not know
 };
 
 struct QuantizationConfig {
   QuantMethod method = QuantMethod::kFp8;
   int bits = 4;
-  int64_t group_size = 0;      // AWQ and GPTQ; -1: the whole row; 0: not given
+  int64_t group_size = 0;      // columns per scale, for AWQ and GPTQ; -1: the whole row; 0: not in
+                               // the config
   bool symmetric = false;      // GPTQ: zero points are promised to be 2^(bits-1)
-  bool zeros_less_one = true;  // GPTQ version 1
+  bool zeros_less_one = true;  // true: stored zero points are one less than the real ones, as in
+                               // GPTQ version 1
   int64_t block_rows = 128;    // rows per block scale
   int64_t block_columns = 128;
-  std::vector<std::string> ignored;  // modules that stay as they are, in the method's own syntax
+  std::vector<std::string> ignored;  // modules that are not quantised, in the syntax of the method
   std::vector<ModulePattern> ignored_patterns;
   KvCacheScheme kv_cache = KvCacheScheme::kNone;
-  bool is_of_weights = true;  // false: of the KV cache alone
+  bool is_of_weights = true;  // false: the config quantises only the KV cache, not the weights
 
-  // GPTQ's and AutoRound's per-module overrides. 0 bits: not quantised.
+  // Overrides for single modules in GPTQ and AutoRound. 0 bits: not quantised.
   struct Override {
     ModulePattern pattern;
     int bits = 0;
@@ -68,22 +70,22 @@ struct QuantizationConfig {
   // ModelOpt and MXFP4 by globs.
   [[nodiscard]] bool ignores(std::string_view module) const;
 
-  // Bits of a module's codes.
+  // The number of bits per code in this module.
   [[nodiscard]] int bits_of(std::string_view module) const;
 };
 
-// `quantization` is the object. Takes the names that other tools have for these layouts: gptqmodel,
-// auto-round (by its packing_format), autoawq, ... Error: kUnimplemented for methods and variants
-// that are not served, listing those that are; kInvalidArgument for values out of range.
+// Parses the quantization_config object. Accepts the names that other tools use for these layouts:
+// gptqmodel, auto-round (by its packing_format), autoawq, ... Error: kUnimplemented for methods and
+// variants that are not served, listing those that are; kInvalidArgument for values out of range.
 Result<QuantizationConfig> parse_quantization_config(const nlohmann::json& quantization);
 
 struct SeparateQuantization {
-  std::string file;  // file name
+  std::string file;  // name of the file that the configuration was read from
   QuantizationConfig config;
 };
 
 // Reads the separate file that older tools write next to config.json; nullopt if there is none.
-// Error: as above and for broken JSON, with the file's name.
+// Error: as parse_quantization_config(), and for broken JSON, with the file's name.
 Result<std::optional<SeparateQuantization>> load_separate_quantization(
     const std::filesystem::path& folder);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text that came from a file, made fit for an error message: quoted, cut at 120 bytes, and with
-// every byte outside printable ASCII shown as '?'.
+// Makes text from a file fit for an error message: quoted, cut at 120 bytes, and with every byte
+// outside printable ASCII replaced by '?'.
 #pragma once
 
 #include <string>

@@ -71,7 +71,7 @@ void read_yarn(ConfigReader& scaling, RopeConfig& rope) {
   if (rope.theta <= 1) scaling.fail("rope_theta", "yarn needs more than 1");
 }
 
-// theta^(-2i/R) for i of [0, R/2).
+// The frequencies without any scaling: theta^(-2i/R) for i of [0, R/2).
 std::vector<double> unscaled(double theta, int64_t width) {
   std::vector<double> frequencies(static_cast<size_t>(width / 2));
   for (size_t i = 0; i < frequencies.size(); ++i) {
@@ -80,7 +80,8 @@ std::vector<double> unscaled(double theta, int64_t width) {
   return frequencies;
 }
 
-// Long wavelengths are stretched, short ones kept, with a ramp between.
+// Divides the frequencies of long wavelengths by the factor, keeps those of short ones, and
+// interpolates between.
 void scale_llama3(const RopeConfig& rope, std::vector<double>& frequencies) {
   const auto original = static_cast<double>(rope.original_max_position_embeddings);
   const double longest = original / rope.low_freq_factor;
@@ -98,7 +99,8 @@ void scale_llama3(const RopeConfig& rope, std::vector<double>& frequencies) {
   }
 }
 
-// The pair of elements that turns `turns` times within the original context.
+// The index, as a real number, of the pair of elements that makes `turns` full rotations within the
+// original context.
 double yarn_pair(const RopeConfig& rope, double width, double turns) {
   const auto original = static_cast<double>(rope.original_max_position_embeddings);
   return width * std::log(original / (2 * std::numbers::pi * turns)) / (2 * std::log(rope.theta));
@@ -139,7 +141,8 @@ constexpr std::string_view kSliding = "sliding_attention";
 constexpr std::string_view kLocalTheta = "rope_local_base_freq";
 constexpr ConfigReader::NumberRange kThetas{kTiny, kHuge};
 
-// A set of parameters; an object may also be a number that JSON cannot write.
+// Whether the value is a set of parameters. Some objects are numbers instead: those that JSON
+// cannot write.
 bool is_set(const nlohmann::json& value) {
   return value.is_object() && !value.contains(kSpecialFloatKey);
 }
@@ -147,7 +150,7 @@ bool is_set(const nlohmann::json& value) {
 // Whether rope_parameters has a set of parameters for each kind of layer.
 bool has_sets(const nlohmann::json& parameters) { return std::ranges::any_of(parameters, is_set); }
 
-// One set: what has one place in `scaling`, and what may lie elsewhere.
+// Reads one set of parameters. Some keys are only looked up in `scaling`, others `anywhere`.
 RopeConfig read_set(ConfigReader& scaling, ConfigReader& anywhere, const RopeConfig& defaults,
                     int64_t max_position_embeddings) {
   RopeConfig rope;
@@ -170,7 +173,8 @@ RopeConfig read_set(ConfigReader& scaling, ConfigReader& anywhere, const RopeCon
   return rope;
 }
 
-// transformers looks for `truncate` beside the sets, where no published file has it.
+// Refuses `truncate` next to the sets, where transformers looks for it and where no published file
+// has it.
 void refuse_truncate(const ConfigReader& root, const nlohmann::json& parameters,
                      const nlohmann::json* set) {
   ConfigReader reader = root.narrowed({set, &parameters}, /*keep_own=*/false);
@@ -272,7 +276,8 @@ RopeFrequencies inverse_frequencies(const RopeConfig& rope, int64_t head_dim) {
     case RopeType::kLinear:
       for (double& frequency : frequencies) frequency /= rope.factor;
       break;
-    case RopeType::kProportional: {  // rotates only the leading pairs; the others have frequency 0
+    case RopeType::kProportional: {  // rotates only the leading pairs; the frequency of the others
+                                     // is 0
       const double pairs = std::floor(rope.partial_rotary_factor * static_cast<double>(width) / 2);
       for (double& frequency : frequencies) frequency /= rope.factor;
       std::fill(frequencies.begin() + static_cast<std::ptrdiff_t>(pairs), frequencies.end(), 0.0);

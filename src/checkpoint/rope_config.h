@@ -16,25 +16,28 @@ class ConfigReader;
 
 enum class RopeType : uint8_t { kDefault, kLinear, kLlama3, kYarn, kProportional, kLongRope };
 
-[[nodiscard]] std::string_view to_string(RopeType type);  // "default", "linear", ...
+// the name in config files: "default", "linear", ...
+[[nodiscard]] std::string_view to_string(RopeType type);
 
 struct RopeConfig {
   RopeType type = RopeType::kDefault;
   double theta = 10000;
-  double partial_rotary_factor = 1;              // the part of each head that is rotated
-  double factor = 1;                             // context extension, every type but default
-  int64_t original_max_position_embeddings = 0;  // before extension; 0 where nothing reads it
+  double partial_rotary_factor = 1;              // fraction of each head's elements that is rotated
+  double factor = 1;                             // factor of the context extension, for every type
+                                                 // but default
+  int64_t original_max_position_embeddings = 0;  // context length before extension; 0 if the type
+                                                 // does not use it
 
-  // llama3
+  // llama3 only: the bounds of its frequency ramp.
   double low_freq_factor = 1;
   double high_freq_factor = 4;
 
-  // yarn
+  // yarn only.
   double beta_fast = 32;
   double beta_slow = 1;
   bool truncate = true;
-  std::optional<double> attention_factor;  // also for longrope
-  double mscale = 0;                       // 0: not given
+  std::optional<double> attention_factor;  // multiplies cosine and sine; for yarn and longrope
+  double mscale = 0;                       // yarn's mscale; 0: not in the file
   double mscale_all_dim = 0;
 
   // longrope only (Ding et al., "LongRoPE", arXiv:2402.13753): divisors of the frequency of each
@@ -45,26 +48,27 @@ struct RopeConfig {
   std::vector<double> long_divisors = {};
 
   // Queries at position p are multiplied by 1 + beta ln(1 + floor(p / original length)) (Ministral
-  // 3); 0: not at all.
+  // 3). 0: queries are not scaled.
   double query_scale_beta = 0;
 
   bool operator==(const RopeConfig&) const = default;
 };
 
-// The settings of a model's layers.
+// The rotary settings of a model's layers, by kind of layer.
 struct RopeConfigs {
-  RopeConfig rope;                         // all layers, or those with full attention
-  std::optional<RopeConfig> sliding = {};  // sliding-window layers, if they differ
+  RopeConfig rope;                         // rope of all layers or, if `sliding` is set, of those
+                                           // with full attention
+  std::optional<RopeConfig> sliding = {};  // rope of the sliding-window layers if theirs is another
 };
 
-// Reads three spellings: `rope_parameters {...}`, the same with one set for each kind of layer
-// (full_attention, sliding_attention), and `rope_scaling {...}` with `rope_theta` and
-// `partial_rotary_factor` beside it, and `rope_local_base_freq` for `slides`, models with sliding
-// layers. `defaults` are the theta and the partial_rotary_factor of files that have none; a theta
-// of 0 for the sliding layers is that of the others;
-// `max_position_embeddings` stands in where the original length is not given. Errors stay in the
-// reader. Error: kUnimplemented for types that change with the sequence (dynamic, longrope: a
-// family that serves one of its tables reads it itself) and unknown ones.
+// Reads three spellings: `rope_parameters {...}`; the same with one set for each kind of layer
+// (full_attention, sliding_attention); and `rope_scaling {...}` with separate keys `rope_theta`,
+// `partial_rotary_factor` and, if the model has sliding layers (`slides`), `rope_local_base_freq`.
+// `defaults` has the theta and the partial_rotary_factor of files without these keys; a default
+// theta of 0 for sliding layers means that of the other layers. `max_position_embeddings` is used
+// if the original length is absent. Errors are stored in the reader: kUnimplemented for unknown
+// types and for those that change with the sequence (dynamic, longrope; a family that serves one of
+// longrope's tables reads it itself).
 RopeConfigs read_rope_configs(ConfigReader& root, const RopeConfigs& defaults, bool slides,
                               int64_t max_position_embeddings);
 
@@ -72,21 +76,23 @@ RopeConfigs read_rope_configs(ConfigReader& root, const RopeConfigs& defaults, b
 // the proportional type all of them, most by an angle of 0.
 [[nodiscard]] int64_t rotary_width(const RopeConfig& rope, int64_t head_dim);
 
-// Sequences of up to this many tokens use longrope's short divisors; 0: there is no limit.
+// The longest sequence, in tokens, that uses longrope's short divisors; 0: no limit.
 [[nodiscard]] int64_t short_rope_tokens(const RopeConfig& rope);
 
 struct RopeFrequencies {
   std::vector<float> inverse;  // [rotary_width / 2]: radians per position of each pair of elements
-  // The same frequencies with the long divisors of longrope; empty: there are none.
+  // Frequencies with the long divisors of longrope, laid out as `inverse`; empty if there are none.
   std::vector<float> inverse_of_long;
   float attention_factor = 1;  // multiplies both cosine and sine
 };
 
-// The factor of attention scores beside 1 / sqrt(width) where yarn gives mscale_all_dim
-// (the DeepSeek families): (0.1 * mscale_all_dim * ln(factor) + 1)^2; 1 everywhere else.
+// The factor on attention scores, in addition to 1 / sqrt(width), of models whose yarn settings
+// have mscale_all_dim (the DeepSeek families): (0.1 * mscale_all_dim * ln(factor) + 1)^2. 1 for all
+// other models.
 [[nodiscard]] double yarn_score_factor(const RopeConfig& rope);
 
-// Computed in double, rounded once. `head_dim` must give an even rotary width of at least 2.
+// Computed in double and rounded once. `head_dim` must result in an even rotary width of at least
+// 2.
 [[nodiscard]] RopeFrequencies inverse_frequencies(const RopeConfig& rope, int64_t head_dim);
 
 }  // namespace heddle::checkpoint

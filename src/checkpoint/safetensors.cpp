@@ -18,15 +18,16 @@ namespace heddle::checkpoint {
 
 namespace {
 
-// A header has less than 4 GiB and begins with '{': no other kind of file has four zero bytes and
-// that one there.
+// Whether the file begins like a safetensors file. A header has less than 4 GiB and begins with
+// '{': no other kind of file has four zero bytes and that character at these positions.
 bool looks_like_safetensors(std::string_view start) {
   constexpr std::string_view kUpperLength("\0\0\0\0", 4);
   return start.size() > 8 && start.substr(4, 4) == kUpperLength &&
          std::string_view("{ \t\r\n").find(start[8]) != std::string_view::npos;
 }
 
-// Text that servers send instead of a file that they refuse: "Entry not found".
+// Whether the file is text that a server sent in place of a file that it refused to send: "Entry
+// not found".
 bool looks_like_text(std::string_view start) {
   constexpr size_t kBytes = 16;
   return std::ranges::all_of(start.substr(0, kBytes), [](unsigned char c) {
@@ -34,7 +35,7 @@ bool looks_like_text(std::string_view start) {
   });
 }
 
-// Names the kind of a file that is no safetensors file; empty where it may be one.
+// Names the kind of a file that is no safetensors file; empty if it may be one.
 std::string describe_other_kind(std::span<const std::byte> bytes) {
   const std::string_view start(reinterpret_cast<const char*>(bytes.data()),
                                std::min(bytes.size(), kFileKindBytes));
@@ -91,8 +92,8 @@ struct StoredDType {
   std::optional<DType> dtype;
 };
 
-// Every dtype the format defines: a file may hold tensors that no model reads, and their sizes are
-// checked too.
+// All dtypes that the format defines: a file may contain tensors that no model reads, and their
+// sizes are checked, too.
 constexpr std::array<StoredDType, 22> kStoredDTypes = {{
     {"F32", 32, DType::kF32},
     {"BF16", 16, DType::kBf16},
@@ -102,7 +103,7 @@ constexpr std::array<StoredDType, 22> kStoredDTypes = {{
     {"I32", 32, DType::kI32},
     {"I8", 8, DType::kI8},
     {"U8", 8, DType::kU8},
-    {"F8_E8M0", 8, DType::kU8},  // powers of two, which scales are: their codes
+    {"F8_E8M0", 8, DType::kU8},  // scales that are powers of two, read as their codes
     {"F8_E5M2", 8, std::nullopt},
     {"F4", 4, std::nullopt},
     {"F6_E2M3", 6, std::nullopt},
@@ -129,8 +130,7 @@ Status json_failure(std::string_view where, simdjson::error_code error) {
   return data_loss(fmt::format("{}: {}", where, simdjson::error_message(error)));
 }
 
-// The header is walked once, front to back: simdjson's on-demand values are only valid in that
-// order.
+// Walks the header once, front to back: simdjson's on-demand values are only valid in that order.
 class HeaderWalker {
  public:
   explicit HeaderWalker(int64_t data_size) : data_size_(data_size) {}
@@ -160,7 +160,7 @@ class HeaderWalker {
       }
       header.tensors.push_back(std::move(entry));
     }
-    // The only sign the library gives of having read everything.
+    // simdjson's only indication that the whole text was read.
     const auto place = document.current_location();
     if (place.error() == simdjson::OUT_OF_BOUNDS) return ok_status();
     return data_loss("the header has text behind its JSON object");
@@ -172,7 +172,7 @@ class HeaderWalker {
     metadata_seen_ = true;
     ondemand::object object;
     const auto no_object = value.get_object().get(object);
-    // Heddle does not use the metadata
+    // the metadata is missing or not an object; Heddle does not use it
     if (no_object == simdjson::INCORRECT_TYPE) return ok_status();
     if (no_object) return json_failure("__metadata__ is not valid JSON", no_object);
     for (auto result : object) {
@@ -186,7 +186,8 @@ class HeaderWalker {
       }
       std::string owned_key(key);
       std::string_view text;
-      if (field.value().get_string().get(text) != simdjson::SUCCESS) continue;  // not a string
+      // metadata values other than strings are ignored
+      if (field.value().get_string().get(text) != simdjson::SUCCESS) continue;
       metadata.insert_or_assign(std::move(owned_key), std::string(text));
     }
     return ok_status();
@@ -231,7 +232,7 @@ class HeaderWalker {
         entry.begin = offsets[0];
         entry.end = offsets[1];
         has_offsets = true;
-      }  // anything else is of a later version of the format, and skipped
+      }  // other keys come from later versions of the format and are skipped
     }
     if (dtype == nullptr) return data_loss("has no dtype");
     if (!has_shape) return data_loss("has no shape");
@@ -241,7 +242,7 @@ class HeaderWalker {
     return check_extent(entry, dtype->bits);
   }
 
-  // Fills `numbers` from the front and says how many there were.
+  // Reads a list into `numbers` and returns its length.
   static Result<size_t> read_integers(ondemand::value value, std::string_view what,
                                       std::span<int64_t> numbers) {
     ondemand::array array;
@@ -279,8 +280,8 @@ class HeaderWalker {
                       "file: truncated, or not fully downloaded; download it again",
                       entry.begin, entry.end, data_size_));
     }
-    // Also a shape with a zero in it must not overflow: strides are products of its other
-    // dimensions.
+    // Checked also for shapes with a zero: strides are products of the other dimensions and must
+    // not overflow.
     int64_t bound = bits;
     for (const int64_t dim : entry.shape.dims()) {
       if (__builtin_mul_overflow(bound, std::max<int64_t>(dim, 1), &bound)) {
@@ -325,7 +326,7 @@ Status sort_by_name(std::vector<TensorEntry>& tensors) {
   return data_loss(fmt::format("tensor {} appears twice", readable(twin->name)));
 }
 
-// Tensors must lie end to end from 0 to the end of the file.
+// Checks that the tensors are end to end from 0 to the end of the file.
 Status check_layout(const std::vector<TensorEntry>& tensors, int64_t data_size) {
   std::vector<size_t> order(tensors.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -384,7 +385,7 @@ Result<SafetensorsHeader> parse_safetensors_header(std::span<const std::byte> by
   header.data_offset = kLengthBytes + static_cast<int64_t>(length);
   const int64_t data_size = file_size - header.data_offset;
   if (Status status = walk_header(text, data_size, header); !status.ok()) {
-    // Either the header is wrong, or it has what only Python's json reads (core/json_syntax.h).
+    // Either the header is broken, or it uses what only Python's json accepts (core/json_syntax.h).
     const Result<std::string> strict = strict_json(text);
     if (!strict.ok()) return strict.status().with_context("the header");
     if (*strict == text) return status;

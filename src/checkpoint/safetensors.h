@@ -27,32 +27,35 @@
 
 namespace heddle::checkpoint {
 
-// A longer header is refused; the largest published checkpoints stay below 15 MB.
+// The longest JSON header that is read, in bytes; the largest published checkpoints have less than
+// 15 MB.
 inline constexpr int64_t kMaxHeaderBytes = 100'000'000;
 
 struct TensorEntry {
   std::string name;
-  std::string_view stored_dtype;  // as the file spells it: "BF16", "F8_E4M3", "BOOL"
-  std::optional<DType> dtype;     // none where Heddle has no such number format (F64, BOOL, ...)
+  std::string_view stored_dtype;  // dtype as the file spells it: "BF16", "F8_E4M3", "BOOL"
+  std::optional<DType> dtype;     // none if Heddle does not have this number format (F64, BOOL,
+                                  // ...)
   Shape shape;
-  int64_t begin = 0;  // byte range within the data
+  int64_t begin = 0;  // byte offsets of the tensor's first byte and past its last one, within the
+                      // data
   int64_t end = 0;
 };
 
 struct SafetensorsHeader {
   std::vector<TensorEntry> tensors;  // sorted by name, names unique
   std::map<std::string, std::string> metadata;
-  int64_t data_offset = 0;  // where the data begins in the file
+  int64_t data_offset = 0;  // byte offset in the file at which the tensors' data begins
 };
 
-// Reads the header from the first bytes of a file of `file_size` bytes: all of them, or at least
-// the length and the header. Error: kDataLoss, naming the tensor, the value and the limit it
-// breaks. Cost: 76,000 tensors in 0.06 s.
+// Parses the header of a file of `file_size` bytes. `bytes` is the file's beginning and contains at
+// least the length field and the header. Error: kDataLoss, naming the tensor, the value and the
+// limit it breaks. Cost: 76,000 tensors in 0.06 s.
 Result<SafetensorsHeader> parse_safetensors_header(std::span<const std::byte> bytes,
                                                    int64_t file_size);
 
-// One mapped file. Entries and data stay where they are until the file is destroyed, also when the
-// object is moved.
+// One mapped file. Addresses of entries and data stay valid until the file is destroyed, even if
+// the object is moved.
 //
 // Threading: thread-compatible.
 class SafetensorsFile {
@@ -60,7 +63,7 @@ class SafetensorsFile {
   // Error: as MappedFile::open and parse_safetensors_header, with the path before the message.
   static Result<SafetensorsFile> open(const std::filesystem::path& path);
 
-  // Cost: O(log tensors). Null when there is none.
+  // The entry of a tensor; null if there is none. Cost: O(log tensors).
   [[nodiscard]] const TensorEntry* find(std::string_view name) const;
 
   [[nodiscard]] std::span<const TensorEntry> tensors() const { return header_.tensors; }
@@ -69,10 +72,10 @@ class SafetensorsFile {
     return header_.metadata;
   }
 
-  // The tensor's bytes in the mapping; not necessarily aligned. `entry` must be one of this file.
+  // The tensor's bytes in the mapping, not necessarily aligned. `entry` must come from this file.
   [[nodiscard]] std::span<const std::byte> bytes(const TensorEntry& entry) const;
 
-  // As a view. Error: kNotFound; kUnimplemented when Heddle has no such dtype.
+  // The tensor as a view. Error: kNotFound; kUnimplemented if Heddle does not have its dtype.
   [[nodiscard]] Result<TensorView> view(std::string_view name) const;
 
  private:
@@ -85,7 +88,7 @@ class SafetensorsFile {
 
 struct NamedTensor {
   std::string name;
-  TensorView tensor;  // dense
+  TensorView tensor;  // must be dense
 };
 
 // Writes a file the way the format's own library does: widest elements first, then by name, data
@@ -94,7 +97,8 @@ struct NamedTensor {
 Status write_safetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors,
                          const std::map<std::string, std::string>& metadata = {});
 
-// A tensor as another file spells it, in whatever number format.
+// A tensor that is copied without interpreting its numbers, so its dtype may be any of the
+// format's.
 struct StoredTensor {
   std::string name;
   std::string_view stored_dtype;
@@ -102,12 +106,12 @@ struct StoredTensor {
   std::span<const std::byte> bytes;
 };
 
-// Called often while a file is written, the last time with both numbers equal. A status that is not
-// ok ends the writing, and write_stored_safetensors() returns it.
+// Reports progress while a file is written. Called often; in the last call both numbers are equal.
+// A status that is not ok ends the writing, and write_stored_safetensors() returns it.
 using WriteProgress = std::function<Status(int64_t done_bytes, int64_t total_bytes)>;
 
-// As above, copying bytes unchanged; they are read once in order, so that a mapped file is never in
-// memory as a whole.
+// As write_safetensors(), but copies the tensors' bytes unchanged. They are read once, in order, so
+// that a mapped file is never in memory as a whole.
 Status write_stored_safetensors(const std::filesystem::path& path,
                                 std::span<const StoredTensor> tensors,
                                 const std::map<std::string, std::string>& metadata,

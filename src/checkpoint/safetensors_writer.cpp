@@ -38,7 +38,7 @@ std::string_view stored_name(DType dtype) {
       return "U8";
     case DType::kI4:
     case DType::kPacked:
-      return "";  // the format has neither
+      return "";  // the safetensors format has no name for these dtypes
   }
   return "";
 }
@@ -47,7 +47,7 @@ std::string json_string(std::string_view text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// Bits of an element; 0 of a tensor that has none.
+// Bits per element; 0 if the tensor has no elements.
 int64_t element_bits(const StoredTensor& tensor) {
   const int64_t num_elements = tensor.shape.num_elements();
   return num_elements == 0 ? 0 : std::ssize(tensor.bytes) * 8 / num_elements;
@@ -72,7 +72,8 @@ Result<std::vector<StoredTensor>> as_stored(std::span<const NamedTensor> tensors
   return stored;
 }
 
-// Widest elements first keeps every tensor aligned to its element.
+// The order in which tensors are written: widest elements first, so that every tensor is aligned to
+// its elements.
 Result<std::vector<const StoredTensor*>> in_file_order(std::span<const StoredTensor> tensors) {
   std::vector<const StoredTensor*> order;
   std::vector<std::string_view> names;
@@ -112,13 +113,13 @@ std::string header_text(const std::vector<const StoredTensor*>& order,
                         fmt::join(tensor->shape.dims(), ","), offset, end);
     offset = end;
   }
-  if (text.size() > 1) text.pop_back();  // the last comma
+  if (text.size() > 1) text.pop_back();  // removes the last comma
   text += '}';
   while ((8 + text.size()) % kDataAlignment != 0) text += ' ';
   return text;
 }
 
-// A file that is being written; knows why a write failed.
+// A file that is being written. It remembers why a write failed.
 class OutputFile {
  public:
   explicit OutputFile(const std::filesystem::path& path)
@@ -131,7 +132,7 @@ class OutputFile {
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
 
-  // False from the first failure on.
+  // Returns false from the first failure on.
   bool write(std::span<const std::byte> bytes) {
     while (error_ == 0 && !bytes.empty()) {
       const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
@@ -144,7 +145,7 @@ class OutputFile {
     return error_ == 0;
   }
 
-  // Some file systems say only here that the disk is full.
+  // Some file systems report a full disk only at this point.
   bool close() {
     if (descriptor_ >= 0 && ::close(descriptor_) != 0 && error_ == 0) error_ = errno;
     descriptor_ = -1;
@@ -160,7 +161,8 @@ class OutputFile {
 
 Status write_data(OutputFile& file, const std::vector<const StoredTensor*>& order,
                   const WriteProgress& on_progress) {
-  constexpr size_t kChunkBytes = size_t{16} << 20;  // large enough for the disk, small for a bar
+  constexpr size_t kChunkBytes = size_t{16} << 20;  // large enough for disk throughput, small
+                                                    // enough for a smooth progress bar
   int64_t total = 0;
   for (const StoredTensor* tensor : order) total += std::ssize(tensor->bytes);
   int64_t done = 0;

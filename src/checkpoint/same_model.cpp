@@ -11,7 +11,7 @@ namespace heddle::checkpoint {
 
 namespace {
 
-// Keeps the first difference.
+// Compares values one after the other and remembers the first difference.
 class Comparison {
  public:
   template <typename T>

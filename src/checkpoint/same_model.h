@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether two checkpoints are of one model, so that the weights of one can take the place of the
-// other's in a running engine.
+// Checks whether two checkpoints are of one model, so that the weights of one can replace those of
+// the other in a running engine.
 #pragma once
 
 #include <string_view>
@@ -11,15 +11,15 @@
 
 namespace heddle::checkpoint {
 
-// OK when a program that was compiled for `used` computes `other` just as well. Does not
-// compare the dtype and the quantisation, which the weights in memory show better
-// (LoadedWeights::check_alike()), nor the ids of special tokens.
-// Error: kInvalidArgument, naming the first setting that differs, and where it is one number or
-// name both its values.
+// OK if a program that was compiled for `used` also computes `other`. Ignores dtype and
+// quantisation, which LoadedWeights::check_alike() compares by the weights in memory, and the ids
+// of special tokens.
+// Error: kInvalidArgument, naming the first setting that differs and, if it is a single number or
+// name, its two values.
 Status check_same_model(const ModelConfig& used, const ModelConfig& other);
 
-// The error for a checkpoint that cannot replace the weights in use: the difference, and that it
-// can be served on its own.
+// The error for a checkpoint that cannot replace the weights in use. It names the difference and
+// says that the checkpoint can be served on its own.
 Status differs_from_used(std::string_view difference);
 
 }  // namespace heddle::checkpoint

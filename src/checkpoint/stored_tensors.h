@@ -13,14 +13,14 @@
 namespace heddle::checkpoint {
 
 struct ListedTensor {
-  std::string name;          // as the files have it
-  std::string stored_dtype;  // as the files spell it: "BF16", "Q4_K"
-  Shape shape;               // rows before columns
+  std::string name;          // the name in the files
+  std::string stored_dtype;  // the dtype or block type as the files spell it: "BF16", "Q4_K"
+  Shape shape;               // dimensions, slowest first: rows, columns
 };
 
 struct StoredTensors {
   std::vector<ListedTensor> tensors;  // sorted by name
-  std::vector<std::string> notes;     // WeightSource::notes(), of safetensors files
+  std::vector<std::string> notes;     // for safetensors files: WeightSource::notes()
 };
 
 // Lists the tensors of a folder's safetensors files or of a GGUF model. Error: as

@@ -11,8 +11,8 @@
 namespace heddle::checkpoint {
 namespace {
 
-// The first tensor with this ending, which nested models have behind prefixes of theirs; those of a
-// prediction head do not count.
+// The first tensor whose name has this ending; nested models have a prefix before it. Tensors of a
+// prediction head are skipped.
 std::string_view find_tensor(const std::vector<std::string_view>& names, std::string_view ending) {
   for (const std::string_view name : names) {
     if (!name.ends_with(ending) || name.starts_with("mtp.")) continue;

@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-// A key, and the value at which it changes nothing, as JSON. Empty: it must be off
+// A key and the JSON value at which it changes nothing. Empty value: the key must be off
 // (ConfigReader::is_off).
 struct Key {
   std::string_view name;
@@ -21,7 +21,7 @@ struct Key {
 };
 
 constexpr Key kOfAllModels[] = {
-    // attention: its projections, scores and what a token sees
+    // Keys of attention: projections, scores and what a token sees.
     {"attention_bias"},
     {"attention_out_bias"},
     {"qkv_bias"},
@@ -47,21 +47,21 @@ constexpr Key kOfAllModels[] = {
     {"index_topk"},
     {"full_attention_interval", "1"},
     {"hybrid_override_pattern"},
-    // positions
+    // Keys of positions.
     {"alibi"},
     {"no_rope_layers"},
     {"rope_interleave"},
     {"rope_interleaved"},
     {"rope_local_base_freq"},
     {"rotary_dim"},
-    // feed-forward blocks
+    // Keys of feed-forward blocks.
     {"mlp_bias"},
     {"swiglu_limit"},
     {"use_double_wide_mlp"},
     {"num_experts"},
     {"num_local_experts"},
     {"n_routed_experts"},
-    // the frame around them
+    // Keys of the parts around attention and feed-forward blocks.
     {"use_bias"},
     {"lm_head_bias"},
     {"use_parallel_residual"},
@@ -110,7 +110,8 @@ void refuse_unread(ConfigReader& reader, std::string_view family, std::span<cons
   }
 }
 
-// A window is not used where use_sliding_window is false or it holds every position.
+// Whether sliding_window has an effect: not if use_sliding_window is false or the window covers
+// every position.
 bool window_matters(const ConfigReader& reader) {
   if (reader.was_asked_for("sliding_window") || reader.is_off("sliding_window")) return false;
   const json* const in_use = reader.find("use_sliding_window");

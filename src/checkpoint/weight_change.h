@@ -20,7 +20,7 @@ struct WeightChange {
   bool is_exclusive = false;  // not a sum of terms: no other adapter may change the tensor
   std::optional<TensorView> replacement;
   int64_t row_width = 1;
-  // Rows that replace the base's, by their index.
+  // Rows that replace the base's rows, by row index.
   std::map<int64_t, std::vector<float>> rows;
   std::vector<LowRankTerm> terms;
   // DoRA: each row of the sum is scaled to this length, last; empty: no row is scaled.

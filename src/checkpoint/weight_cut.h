@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // WeightCut: how the ranks of a tensor-parallel or expert-parallel group share a weight, as data
-// beside its shape. The weight is cut along one dimension; a product of several projections is cut
-// part by part, so that each rank has its heads of all of them:
+// next to the weight's shape. The weight is cut along one dimension. A weight that joins several
+// projections is cut part by part, so that each rank has its heads of all of them:
 //
 //   qkv_proj [(16 + 2 + 2) * 128, H]    kRows: {2048, unit 128}, {256, unit 128, kCopied} twice
 //   o_proj   [H, 2048]                  kColumns: {2048, unit 128}
 //   w13      [E, 2 I, H]                kWholeExperts, or within each expert kRows: {I}, {I}
 //
-// The product of a weight that is cut by columns is a term of a sum over the ranks; its bias, which
-// every rank has, is added once.
+// With a weight that is cut by columns, each rank computes one term of a sum over the ranks. The
+// bias, which every rank has, is added once.
 //
 // Threading: values.
 #pragma once
@@ -21,25 +21,26 @@
 namespace heddle::checkpoint {
 
 enum class CutKind : uint8_t {
-  kNone,  // every rank has the whole weight
+  kNone,  // not cut: every rank has the whole weight
   kRows,
   kColumns,
-  kWholeExperts,  // dimension 0
+  kWholeExperts,  // cut along dimension 0
 };
 
 // How the units of a part are shared.
 enum class PartCut : uint8_t {
   kEqual,   // the same number for each rank
-  kCopied,  // as kEqual, but ranks share a unit's copies if there are fewer units than ranks: key
-            // heads
-  kRagged,  // the last ranks have fewer, or none: tokens of a vocabulary
-  kWhole,   // every rank has all: a router within a larger product
+  kCopied,  // as kEqual, but if there are fewer units than ranks, several ranks have copies of a
+            // unit: key heads
+  kRagged,  // the last ranks have fewer units, or none: the tokens of a vocabulary
+  kWhole,   // every rank has the whole part: a router that is joined with other projections
 };
 
-// Neighbouring rows or columns.
+// Consecutive rows or columns that are cut in the same way.
 struct CutPart {
   int64_t size = 0;
-  int64_t unit = 1;  // rows or columns that stay together: a head's; divides size unless kRagged
+  int64_t unit = 1;  // rows or columns that stay together, such as a head's; divides size unless
+                     // kRagged
   PartCut cut = PartCut::kEqual;
 
   friend bool operator==(const CutPart&, const CutPart&) = default;
@@ -48,14 +49,14 @@ struct CutPart {
 struct WeightCut {
   CutKind kind = CutKind::kNone;
   std::vector<CutPart> parts = {};  // parts of the rows or columns, end to end
-  // kWholeExperts: how ranks that have every expert share each one's matrix, `parts` being of it;
-  // kRows, kColumns or, for a vector that is added once, kNone.
+  // For kWholeExperts: how the ranks share each expert's matrix if every rank has every expert;
+  // `parts` then describes that matrix. kRows, kColumns or, for a vector that is added once, kNone.
   CutKind within = CutKind::kNone;
 
   friend bool operator==(const WeightCut&, const WeightCut&) = default;
 };
 
-// Rows of a weight, or its columns, or experts.
+// A range of a weight's rows, columns or experts.
 struct CutRange {
   int64_t first = 0;
   int64_t count = 0;

@@ -69,7 +69,7 @@ class WeightJobRun {
     return stage.finish();
   }
 
-  // `stage`: null where the host writes the weights.
+  // Runs jobs until none is left. `stage`: null if the weights are in host memory.
   void run_all(WeightStage* stage, bool report) {
     for (size_t index = next_job_++; index < statuses_.size() && !is_cancelled();
          index = next_job_++) {
@@ -122,7 +122,8 @@ class WeightJobRun {
   std::atomic<size_t> next_job_ = 0;
   std::atomic<int64_t> done_bytes_ = 0;
   Mutex mutex_;
-  Status stages_status_ HEDDLE_GUARDED_BY(mutex_);  // errors of the stages, not of a single job
+  Status stages_status_ HEDDLE_GUARDED_BY(mutex_);  // first error of a stage that does not belong
+                                                    // to a single job
 };
 
 }  // namespace

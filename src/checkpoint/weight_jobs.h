@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The jobs of one load, shared among threads: plain tensors are copied and converted, quantised
-// ones unpacked and packed for the kernels; some are dequantised on their way to a device.
+// The jobs of one load, shared among threads. Plain tensors are copied and converted; quantised
+// ones are unpacked and packed for the kernels; some are dequantised while they are copied to a
+// device.
 #pragma once
 
 #include <cstddef>
@@ -16,25 +17,27 @@
 
 namespace heddle::checkpoint {
 
-// A weight of hub tensors that are quantised, or become so now.
+// A weight whose hub tensors are quantised, or are quantised while they load.
 struct PackedPlacement {
   PackedLoad load;
   std::string_view name;
-  std::optional<int64_t> dense_begin = {};  // where it begins in the arena, dequantised
+  std::optional<int64_t> dense_begin = {};  // byte in the arena at which the dequantised weight
+                                            // begins; none: it stays packed
 };
 
 struct WeightJobs {
   const WeightSource& source;
-  std::span<const StoredWeight> pieces;  // hub tensors by CopyJob::piece
+  std::span<const StoredWeight> pieces;  // the hub tensors, indexed by CopyJob::piece
   std::span<const CopyJob> copies;
   std::span<const PackedPlacement> packed;
-  DType dequantised_dtype = DType::kBf16;  // for jobs with a dense_begin
-  std::byte* arena = nullptr;              // on the device if `options` names one
+  DType dequantised_dtype = DType::kBf16;  // dtype of dequantised weights, those with a dense_begin
+  std::byte* arena = nullptr;              // target memory of all weights; device memory if
+                                           // `options` names a device
 };
 
-// Runs all jobs on as many threads as `options` says, this one among them, and reports progress.
-// Error: the first one in the order of the jobs, whichever thread it occurred on: as
-// PackedLoad::run_job(); kCancelled; kDeviceLost.
+// Runs all jobs on the number of threads that `options` says, the calling thread included, and
+// reports progress. If several jobs fail, returns the error of the first one in job order. Error:
+// as PackedLoad::run_job(); kCancelled; kDeviceLost.
 Status run_weight_jobs(const WeightJobs& jobs, const LoadOptions& options);
 
 }  // namespace heddle::checkpoint

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the model's weights are assembled from a checkpoint's tensors, as data: a model lists one
-// WeightSpec per weight, and load_weights() (load_weights.h) does the rest.
+// WeightSpec: how a weight of the model is assembled from a checkpoint's tensors, as data. A model
+// lists one WeightSpec per weight, and load_weights() (load_weights.h) does the rest.
 //
-// Everything is a matter of rows. A tensor of rank 2 or more is a list of rows as long as its last
-// dimension; a vector is a list of rows of one element. A weight takes each of its rows from some
-// row of some hub tensor. That covers concatenation, stacked experts and interleaved projections
-// alike, and with RowForm transposed ones. A rank that holds only some columns of a weight takes a
-// range of each row (weight_slice.h):
+// The unit is a row. A tensor of rank 2 or more is a list of rows as long as its last dimension; a
+// vector is a list of rows of one element. Each row of a weight comes from a row of a hub tensor.
+// That covers concatenation, stacked experts, interleaved projections and, with RowForm, transposed
+// tensors. A rank that holds only some columns of a weight reads a range of each row
+// (weight_slice.h):
 //
 //   {.name = "layers.3.qkv", .shape = {5120, 2048},
 //    .alternatives = {concatenated({{"model.layers.3.self_attn.q_proj.weight", {4096, 2048}},
@@ -32,8 +32,8 @@ struct RowRun {
   int64_t target_row = 0;
   int64_t num_rows = 0;
   int64_t source_step = 1;
-  // If other ranks hold parts of the same run: the number of the run's rows before and after these.
-  // Rows that are quantised at load are grouped in blocks from the start of the whole run.
+  // If other ranks hold parts of this run: the number of the run's rows before and after this
+  // rank's. Rows that are quantised at load are grouped in blocks from the start of the whole run.
   int64_t rows_before = 0;
   int64_t rows_after = 0;
 
@@ -42,21 +42,22 @@ struct RowRun {
 
 struct HubTensor {
   std::string name;
-  Shape shape;  // must be the stored shape exactly
+  Shape shape;  // must equal the stored shape
 };
 
 // The order of the elements of a hub tensor.
 enum class RowForm : uint8_t {
   kLastDimension,  // a row is as long as the last dimension
-  kElement,        // every element is a row: for elements interleaved within a dimension
+  kElement,        // every element counts as a row: for elements interleaved within a dimension
   kInputMajor,     // stored [.., K, N], and the rows are the columns of each [K, N]: N rows of K
 };
 
 struct HubPiece {
   HubTensor tensor;
-  std::vector<RowRun> runs;  // none: other ranks hold the rows of this tensor
+  std::vector<RowRun> runs;  // the rows that the weight uses; empty if other ranks hold all rows of
+                             // this tensor
   RowForm form = RowForm::kLastDimension;
-  // The columns that are taken of each row; none: all. Not allowed with kElement.
+  // The columns that are used of each row; none: all. Not allowed with kElement.
   std::optional<CutRange> columns = std::nullopt;
 };
 
@@ -71,37 +72,39 @@ struct HubPiece {
 using Assembly = std::vector<HubPiece>;
 
 enum class WeightDType : uint8_t {
-  kRun,     // the run's --dtype, or as stored without one. The file must have fp32, bf16 or fp16
+  kRun,     // the dtype of --dtype or, without it, as stored; the file must have fp32, bf16 or fp16
   kF32,     // always fp32, for weights that 16 bits would harm
-  kStored,  // as stored, any dtype
+  kStored,  // the stored dtype, whatever it is
 };
 
-// The layouts that the user of a weight accepts if the checkpoint has quantised it.
+// The layouts that the code that uses a weight accepts if the weight is quantised.
 enum class Packing : uint8_t {
-  kInParts,   // rows in several formats, or not quantised: a linear layer
-  kAlike,     // all rows in one format: a layer's experts
-  kColumns,   // as kInParts on the host; devices read columns too and get dense rows
+  kInParts,   // rows may have different formats or be unquantised: linear layers
+  kAlike,     // all rows have the same format: the experts of a layer
+  kColumns,   // as kInParts on the host; on devices, which also read columns, dequantised to dense
+              // rows
   kLookedUp,  // as kColumns, for rows that token ids select; LoadOptions::rounding does not
               // quantise them
 };
 
 struct WeightSpec {
-  std::string name;  // Heddle's name
+  std::string name;  // Heddle's name of the weight
   Shape shape;
-  // Layouts in a checkpoint. The first of which any tensor exists with the right shape is used.
+  // The layouts that checkpoints may have. The first one of which any tensor exists with the right
+  // shape is used.
   std::vector<Assembly> alternatives;
   WeightDType dtype = WeightDType::kRun;
   Packing packing = Packing::kInParts;
-  float offset = 0;  // added to every element: 1 for zero-centred norm weights. Needs kF32
+  float offset = 0;  // added to every element: 1 for zero-centred norm weights; requires kF32
   Initial initial = Initial::kSmall;
-  bool on_host = false;  // the host reads its numbers, too: LoadedWeights::host()
-  WeightCut cut = {};    // how ranks share it; unused without ranks
-  int64_t num_uses = 1;  // layers that multiply by it
+  bool on_host = false;  // the host also reads the numbers: LoadedWeights::host()
+  WeightCut cut = {};    // how the ranks of a group share the weight
+  int64_t num_uses = 1;  // number of layers that multiply by this weight
 };
 
 [[nodiscard]] Assembly whole(HubTensor tensor);
 
-// Concatenates along dimension 0, in the given order.
+// Concatenates the tensors along dimension 0, in the given order.
 [[nodiscard]] Assembly concatenated(std::vector<HubTensor> tensors);
 
 [[nodiscard]] Assembly permuted(HubTensor tensor, std::vector<RowRun> runs);

@@ -10,14 +10,14 @@ namespace heddle::checkpoint {
 
 namespace {
 
-// A contiguous range of a weight's elements, and its start in the rank's slice.
+// A contiguous range of a weight's elements, and the offset of its copy in the rank's slice.
 struct Taken {
   int64_t first = 0;
   int64_t count = 0;
   int64_t target = 0;
 };
 
-// The element ranges that a share takes of the weight, in order.
+// The element ranges of the weight that a share consists of, in order.
 std::vector<Taken> taken_of(const Shape& shape, const WeightShare& share) {
   int64_t outer = 1;
   int64_t inner = 1;

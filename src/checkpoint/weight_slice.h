@@ -25,7 +25,7 @@
 
 namespace heddle::checkpoint {
 
-inline constexpr int64_t kMaxRanks = 8;  // GPUs of one host
+inline constexpr int64_t kMaxRanks = 8;  // the most ranks of a group: the GPUs of one host
 
 struct Ranks {
   int64_t count = 1;
@@ -52,21 +52,21 @@ struct WeightShare {
   [[nodiscard]] int64_t size() const;
 };
 
-// The share of rank `rank`; none: it has all of the weight. Error: kInvalidArgument, naming the
-// weight and the sizes that the ranks do not divide.
+// The share of rank `rank`; none if the rank has the whole weight. Error: kInvalidArgument, naming
+// the weight and the sizes that the ranks do not divide.
 Result<std::optional<WeightShare>> share_of(const WeightSpec& spec, int64_t rank,
                                             const Ranks& ranks);
 
-// The weight of that rank, which has no cut any more. Hub tensors of which it has nothing remain as
-// pieces without runs, so that every rank finds the same ones missing or superfluous. Error: as
-// share_of().
+// The weight as rank `rank` loads it, without a cut. Hub tensors that the rank does not use remain
+// as pieces without runs, so that every rank reports the same tensors as missing or unexpected.
+// Error: as share_of().
 Result<WeightSpec> sliced(const WeightSpec& spec, int64_t rank, const Ranks& ranks);
 
-// All weights of the rank.
+// The slices of all weights for the rank.
 Result<std::vector<WeightSpec>> sliced(std::span<const WeightSpec> specs, int64_t rank,
                                        const Ranks& ranks);
 
-// For 1 to kMaxRanks ranks, at index count - 1: OK, or the error of the first weight that they do
+// For 1 to kMaxRanks ranks, at index count - 1: OK, or the error for the first weight that they do
 // not divide.
 [[nodiscard]] std::vector<Status> legal_ranks(std::span<const WeightSpec> specs, bool exact);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// In a build without CUDA this file takes the place of draw_weight_cuda.cu and draw_rows_cuda.cu.
+// Replaces draw_weight_cuda.cu and draw_rows_cuda.cu in builds without CUDA.
 #include "checkpoint/copy_job.h"
 #include "checkpoint/drawn_codes.h"
 #include "checkpoint/drawn_weight.h"
