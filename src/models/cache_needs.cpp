@@ -8,7 +8,7 @@ namespace heddle::models {
 
 namespace {
 
-// Counts a layer in `groups[group]` and returns its index in `layers`.
+// Adds a layer to `groups[group]` and returns its index in `layers`.
 template <typename Group>
 int64_t add_layer(std::vector<Group>& groups, size_t group, std::vector<GroupedLayer>& layers) {
   layers.push_back({.group = group, .index = groups[group].num_layers++});

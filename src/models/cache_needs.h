@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// CacheNeeds: the memory that a sequence of a model keeps between steps, as groups of layers. A
-// page group has keys and values of one shape, a state group has recurrent states of one shape. A
-// layer may be in one group of each kind, in one of either kind, or in none.
+// CacheNeeds: the memory that a sequence of a model needs between steps, as groups of layers. The
+// layers of a page group have keys and values of one shape; those of a state group have recurrent
+// states of one shape. A layer is in at most one page group and at most one state group.
 //
 // Threading: values.
 #pragma once
@@ -21,7 +21,8 @@ namespace heddle::models {
 struct KvShape {
   int64_t num_heads = 0;
   int64_t head_dim = 0;
-  std::optional<int64_t> value_dim = {};  // none: head_dim; 0: values are a part of the keys
+  std::optional<int64_t> value_dim = {};  // width of a V row per head; none: head_dim; 0: no V
+                                          // rows, values are a part of the keys
 
   [[nodiscard]] int64_t value_width() const { return value_dim.value_or(head_dim); }
 
@@ -31,7 +32,7 @@ struct KvShape {
   }
 };
 
-// Layers with rows of one shape and with equal windows.
+// Layers whose KV rows have one shape and whose windows are equal.
 struct PageGroup {
   KvShape shape;
   // How many of the last tokens a layer reads, the current one included; 0: all. When the token at
@@ -41,22 +42,22 @@ struct PageGroup {
 };
 
 // One tensor of a layer's state, for example a convolution window or the matrices of a recurrence.
-// A sequence without tokens has zeros.
+// The state of a sequence without tokens is zero.
 struct StatePart {
   ops::StateTensor tensor = ops::StateTensor::kConv;
-  Shape shape;              // shape for one sequence
-  bool is_rounded = false;  // snapshots may be stored as bf16 or int8; others stay fp32
+  Shape shape;              // shape of the tensor for one sequence
+  bool is_rounded = false;  // true: snapshots may store it as bf16 or int8; false: always fp32
 
   friend bool operator==(const StatePart&, const StatePart&) = default;
 };
 
-// Layers whose states have the same parts.
+// Layers whose states consist of the same parts.
 struct StateGroup {
   std::vector<StatePart> parts;
   int64_t num_layers = 0;
 };
 
-// A layer as the `index`-th of a group.
+// A layer's position in the groups: the `index`-th layer of group `group`.
 struct GroupedLayer {
   size_t group = 0;
   int64_t index = 0;
@@ -75,15 +76,15 @@ struct CacheNeeds {
   std::vector<PageGroup> page_groups;
   std::vector<StateGroup> state_groups;
 
-  std::vector<GroupedLayer> kv_layers;     // the layers with pages, in the order of the model
-  std::vector<GroupedLayer> state_layers;  // the layers with states, likewise
+  std::vector<GroupedLayer> kv_layers;     // the layers with pages, in model order
+  std::vector<GroupedLayer> state_layers;  // the layers with states, in model order
 
-  // [num_kv_layers()]: the prefix of a layer's scales in the hub's files:
+  // [num_kv_layers()]: prefix of each layer's KV scales in the hub's files:
   // "model.layers.3.self_attn.".
   std::vector<std::string> kv_modules;
 
-  // Both add a layer to the group that it fits, or to a new one, and return its index in kv_layers
-  // or state_layers.
+  // Each adds a layer to the matching group, or to a new one, and returns the layer's index in
+  // kv_layers or state_layers.
   int64_t add_kv_layer(const KvShape& shape, int64_t window);
   int64_t add_state_layer(std::vector<StatePart> parts);
 

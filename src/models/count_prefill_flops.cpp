@@ -8,7 +8,7 @@ namespace {
 
 constexpr double kMultiplyAdd = 2;
 
-// How many of a weight's elements a token of a prompt meets.
+// The number of a weight's elements that one prompt token is multiplied by.
 double elements_per_token(const checkpoint::WeightSpec& spec,
                           const checkpoint::ModelConfig& config) {
   const bool is_matrix = spec.shape.rank() >= 2 && !spec.name.ends_with("bias");
@@ -21,9 +21,9 @@ double elements_per_token(const checkpoint::WeightSpec& spec,
          static_cast<double>(config.moe->num_experts);
 }
 
-// Per layer, for the causal half of the pairs.
+// Operations per pair of tokens and layer, averaged over all pairs: half of them are causal.
 double flops_per_pair(const checkpoint::ModelConfig& config, const KvShape& shape) {
-  // Latent attention reads its values from the rows of the keys.
+  // In latent attention values are a part of the key rows.
   const int64_t value_dim =
       config.latent_attention ? config.latent_attention->kv_lora_rank : shape.value_width();
   return kMultiplyAdd * static_cast<double>(config.num_attention_heads) *

@@ -9,8 +9,8 @@ namespace {
 
 constexpr auto kNegated = checkpoint::GgufChange::kNegatedExponent;
 
-// The order of rows of `width` for each value head, where a file has them tiled: hub row (key head
-// k, i-th value head of it, r) is stored as (i, k, r).
+// The row order of files with tiled value heads, with `width` rows per value head: row r of the
+// i-th value head of key head k in the hub is stored at (i, k, r).
 quant::RowOrder tiled_heads(int64_t key_heads, int64_t value_heads, int64_t width) {
   return {.middle = value_heads / key_heads,
           .inner = width,
@@ -51,7 +51,7 @@ void translate_delta_nets(GgufTranslation& gguf, GgufValueHeads order) {
     });
     return;
   }
-  const int64_t keys = key_heads * key_dim;  // rows of queries, then as many of keys
+  const int64_t keys = key_heads * key_dim;  // number of query rows; there are as many key rows
   const int64_t values = value_heads * value_dim;
   const quant::RowOrder wide = tiled_heads(key_heads, value_heads, value_dim);
   const quant::RowOrder narrow = tiled_heads(key_heads, value_heads, 1);

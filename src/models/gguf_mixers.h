@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GGUF's names of the layers that recurrent families share, in the hub's words.
+// Translates GGUF names of the layers that several recurrent families share to the hub's names.
 //
 // Threading: thread-confined.
 #pragma once
@@ -10,17 +10,18 @@
 
 namespace heddle::models {
 
-// How the converter left the value heads of delta nets, which the hub has key head by key head.
+// The order in which the converter stores the value heads of delta nets. The hub groups them by key
+// head.
 enum class GgufValueHeads : uint8_t {
   kAsInHub,
-  kTiled,  // the first of each key head, then the second of each, and so on
+  kTiled,  // the first value head of each key head, then the second of each, and so on
 };
 
-// Gated delta nets among layers of attention: layer_types, the sizes of heads, and all tensors of
-// such layers but "ssm_ba".
+// Translates gated delta nets that alternate with attention layers: layer_types, the sizes of
+// heads, and all tensors of such layers except "ssm_ba".
 void translate_delta_nets(GgufTranslation& gguf, GgufValueHeads order);
 
-// The tensors of Mamba-2 layers below `scope`: "mamba.".
+// Adds the tensors of Mamba-2 layers, whose hub names begin with `scope`: "mamba.".
 void add_gguf_mamba2(GgufTranslation& gguf, const std::string& scope);
 
 }  // namespace heddle::models

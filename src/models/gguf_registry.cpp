@@ -19,7 +19,8 @@ namespace heddle::models {
 
 namespace {
 
-// Error: kDataLoss without general.architecture; kUnimplemented.
+// Finds the family of the file's architecture. Error: kDataLoss without general.architecture;
+// kUnimplemented for an unsupported one.
 Result<GgufArchitecture> find_gguf_architecture(const checkpoint::GgufModel& model) {
   HEDDLE_ASSIGN_OR_RETURN(const auto name, model.metadata().text("general.architecture"));
   if (!name) return data_loss("the metadata has no general.architecture; download the file again");

@@ -14,17 +14,17 @@
 
 namespace heddle::models {
 
-// All of these take the first file of a model, as checkpoint::find_gguf() returns it. Error: as
-// checkpoint::GgufModel::open(); kUnimplemented for an unsupported architecture, listing the
-// supported ones, and for unsupported metadata that changes the computation.
+// The argument of these functions is the first file of a model, as checkpoint::find_gguf() returns
+// it. Error: as checkpoint::GgufModel::open(); kUnimplemented for an unsupported architecture,
+// listing the supported ones, and for unsupported metadata that changes the computation.
 
-// The metadata as parse_config() reads it.
+// Reads the metadata as a checked configuration, as parse_config() does for a config.json.
 Result<checkpoint::ModelConfig> load_gguf_config(const std::filesystem::path& path);
 
-// The text of the config.json that the model has in the hub.
+// The metadata as the text of the config.json that the model has in the hub.
 Result<std::string> gguf_config_text(const std::filesystem::path& path);
 
-// The stored weights by hub names. Error: also as checkpoint::GgufWeights::create().
+// Opens the stored weights under their hub names. Error: also as checkpoint::GgufWeights::create().
 Result<std::unique_ptr<const checkpoint::WeightSource>> open_gguf_weights(
     const std::filesystem::path& path);
 

@@ -22,7 +22,7 @@ using checkpoint::GgufChange;
 using checkpoint::GgufModel;
 using checkpoint::readable;
 
-// Keys of any architecture that change the computation unless they are 0.
+// Keys that change the computation of any architecture unless their value is 0.
 constexpr std::string_view kChangingKeys[] = {
     "logit_scale",
     "embedding_scale",
@@ -47,10 +47,12 @@ constexpr std::string_view kChangingKeys[] = {
     "rope.scale_linear",
 };
 
-// Llama 3.1 and later store the divisor of each frequency, not the rule (rope_type llama3).
+// The tensor with the divisor of each rotary frequency, which files of Llama 3.1 and later have in
+// place of the rule (rope_type llama3).
 constexpr std::string_view kRopeFactors = "rope_freqs.weight";
 
-// Leaves a shape of another rank unchanged; loading then reports the mismatch.
+// The hub's shape of a stored tensor. A shape of another rank is returned unchanged; loading then
+// reports the mismatch.
 Shape hub_shape(const Shape& stored, GgufShape shape) {
   if (shape == GgufShape::kOneRow && stored.rank() == 1) return {1, stored[0]};
   if (shape == GgufShape::kVector) return {stored.num_elements()};
@@ -58,7 +60,7 @@ Shape hub_shape(const Shape& stored, GgufShape shape) {
   return stored;
 }
 
-// The rule's divisor for the frequency of pair i of `width` / 2.
+// The divisor that the llama3 rule gives for the frequency of pair i of `width` / 2.
 double stretched_divisor(double theta, int64_t width, size_t i, double factor) {
   constexpr double kLow = 1;
   constexpr double kHigh = 4;
@@ -72,7 +74,8 @@ double stretched_divisor(double theta, int64_t width, size_t i, double factor) {
   return 1 / ((1 - kept) / factor + kept);
 }
 
-// In published files only the rule's factor varies; it equals the largest divisor.
+// Finds the llama3 rule that gives the stored divisors. In published files only the rule's factor
+// varies; it equals the largest divisor.
 void translate_rope_factors(GgufTranslation& gguf, double theta, int64_t width) {
   const std::vector<float> divisors = gguf.plain_values(kRopeFactors);
   if (divisors.empty()) return;
@@ -96,7 +99,7 @@ void translate_rope_factors(GgufTranslation& gguf, double theta, int64_t width) 
                                           {"original_max_position_embeddings", 8192}});
 }
 
-// Control tokens that end a chat turn, for files whose metadata names another end token.
+// Control tokens that end a chat turn, for files whose metadata names only another end token.
 constexpr std::string_view kTurnEnds[] = {"<|im_end|>",    "<|eot_id|>",      "<|eom_id|>",
                                           "<end_of_turn>", "<|endoftext|>",   "<|end_of_text|>",
                                           "<|call|>",      "<turn|>",         "<|tool_response>",
@@ -131,7 +134,7 @@ void translate_ends(GgufTranslation& gguf, const checkpoint::GgufMetadata& metad
   if (!ends.empty()) gguf.set("eos_token_id", std::vector<int64_t>(ends.begin(), ends.end()));
 }
 
-// The constants of yarn, if the file has them.
+// Copies the constants of yarn that the file has.
 void translate_yarn(GgufTranslation& gguf, nlohmann::json& scaling) {
   for (const auto& [key, hub] :
        {std::pair("yarn_beta_fast", "beta_fast"), std::pair("yarn_beta_slow", "beta_slow"),
@@ -143,7 +146,7 @@ void translate_yarn(GgufTranslation& gguf, nlohmann::json& scaling) {
   if (extrapolation != 1) {
     gguf.refuse(kExtrapolation, fmt::format("{}", extrapolation), "only 1 is served");
   }
-  // The converter stores mscale_all_dim / 10; models have an equal mscale.
+  // the converter stores mscale_all_dim / 10; in published models mscale has the same value
   if (const auto tenth = gguf.number("rope.scaling.yarn_log_multiplier"); tenth && *tenth != 0) {
     const double mscale = std::round(*tenth * 10 * 1e6) / 1e6;
     scaling["mscale"] = scaling["mscale_all_dim"] = mscale;
@@ -445,7 +448,7 @@ void translate_sizes(GgufTranslation& gguf, const GgufTransformer& transformer) 
   gguf.set("num_hidden_layers", gguf.num_layers());
   gguf.copy_integer("context_length", "max_position_embeddings");
   gguf.copy_number("attention.layer_norm_rms_epsilon", "rms_norm_eps");
-  gguf.integer("vocab_size");  // redundant: also the size of the embedding table
+  gguf.integer("vocab_size");  // redundant: equals the size of the embedding table
 }
 
 int64_t translate_heads(GgufTranslation& gguf) {
@@ -468,7 +471,7 @@ int64_t translate_heads(GgufTranslation& gguf) {
   return std::max<int64_t>(head_dim, 1);
 }
 
-// Adds queries, keys and values, which a file may fuse while the hub keeps them apart.
+// Adds queries, keys and values; some files fuse them where the hub has three tensors.
 void add_attention(GgufTranslation& gguf, const GgufTransformer& transformer, int64_t head_dim) {
   const GgufHubNames& names = transformer.names;
   const quant::RowOrder heads =
@@ -486,8 +489,8 @@ void add_attention(GgufTranslation& gguf, const GgufTransformer& transformer, in
   }
 }
 
-// Splits queries, keys and values that the converter fused (--fuse-qkv). In recurrent layers the
-// name means something else.
+// Splits queries, keys and values that the converter fused (--fuse-qkv). In recurrent layers a
+// tensor of this name is something else.
 void split_joined_attention(GgufTranslation& gguf, const GgufTransformer& transformer,
                             int64_t head_dim) {
   if (!transformer.names.qkv.empty() || gguf.has_in_layers("ssm_conv1d.weight")) return;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// GgufTranslation: what a GGUF file says of a model, in the hub's words: a config.json, and the hub
-// tensors as rows of those in the file. A family fills it in with the names of its own; so the
-// readers and checks of both kinds of files are the same ones.
+// GgufTranslation: translates a GGUF file to what the hub has for the same model: a config.json,
+// and hub tensors as rows of the file's tensors. Each family adds its own names, so that one set of
+// readers and checks serves both kinds of files.
 //
 //   void translate_qwen3_moe(GgufTranslation& gguf) {
 //     translate_transformer(gguf, {.architecture = "Qwen3MoeForCausalLM"});
@@ -30,20 +30,20 @@ namespace heddle::models {
 
 enum class GgufShape : uint8_t {
   kAsStored,
-  kOneRow,       // [H] is [1, H] in the hub
-  kVector,       // [A, B] is [A * B]
-  kConvolution,  // [C, W] is [C, 1, W]
+  kOneRow,       // [H] in the file is [1, H] in the hub
+  kVector,       // [A, B] in the file is [A * B] in the hub
+  kConvolution,  // [C, W] in the file is [C, 1, W] in the hub
 };
 
-// The rows of a stored tensor, or of each expert in it, that a module has.
+// The rows of a stored tensor, or of each expert in it, that belong to a module.
 struct GgufRows {
   int64_t first = 0;
-  int64_t count = 0;  // 0: all
+  int64_t count = 0;  // number of rows; 0: all
 };
 
-// A module of every layer: "blk.N.STORED.weight" is "model.layers.N.HUB.weight", likewise for other
-// endings. A '#' in `hub` is the expert's index: the stored tensor then holds the matrices of all
-// experts in order.
+// A module that every layer has: "blk.N.STORED.weight" in the file is "model.layers.N.HUB.weight"
+// in the hub, and likewise for other endings. If `hub` has a '#', it stands for the expert's index,
+// and the stored tensor contains the matrices of all experts in order.
 struct GgufModule {
   std::string stored;
   std::string hub;
@@ -51,8 +51,8 @@ struct GgufModule {
   checkpoint::GgufChange change = checkpoint::GgufChange::kNone;
   GgufShape shape = GgufShape::kAsStored;
   GgufRows rows = {};
-  quant::RowOrder columns = {};  // the order of the columns, as `order` is that of the rows
-  bool as_numbers = false;       // GgufSource::as_numbers
+  quant::RowOrder columns = {};  // order of the columns; `order` is that of the rows
+  bool as_numbers = false;       // see GgufSource::as_numbers
 };
 
 class GgufTranslation {
@@ -61,32 +61,32 @@ class GgufTranslation {
   GgufTranslation(const checkpoint::GgufModel& model, std::string_view architecture)
       : model_(model), architecture_(architecture) {}
 
-  // ---- Metadata. `key` follows the architecture's name and a dot. A value of another type is an
-  // error that stays here, and counts as absent.
+  // ---- Metadata. `key` is the part of a key that follows the architecture's name and a dot. A
+  // value of another type is stored as an error, and counts as absent.
   std::optional<int64_t> integer(std::string_view key);
   std::optional<double> number(std::string_view key);
   std::optional<std::string> text(std::string_view key);
   std::optional<bool> boolean(std::string_view key);
 
-  // One for each layer: the array, or the one value that all have. Empty for an absent key and for
-  // an array with too few, which is an error.
+  // One integer for each layer: an array, or one value for all layers. Empty if the key is absent,
+  // or if the array is too short, which is an error.
   std::vector<int64_t> integers_of_layers(std::string_view key);
   std::vector<bool> booleans_of_layers(std::string_view key);
 
   [[nodiscard]] const checkpoint::GgufMetadata& metadata() const { return model_.metadata(); }
 
-  // An absent key is an error, and counts as 1.
+  // An integer that the file must have: if it is absent, records an error and returns 1.
   int64_t required(std::string_view key);
 
-  // The key changes nothing that is served.
+  // Marks a key as read that changes nothing for the models that are served.
   void disregard(std::string_view key) { full_key(key); }
 
-  // Values that differ from layer to layer are an error. 0 is that of a layer without what the key
-  // counts, and differs from none.
+  // The value that all layers have in common. Different values are an error, except 0, which stands
+  // for a layer without the thing that the key counts.
   std::optional<int64_t> same_in_all_layers(std::string_view key);
 
-  // block_count without the layers at its end that predict further tokens; at most as many as any
-  // model may have.
+  // The number of layers: block_count minus the last layers, which predict further tokens. At most
+  // the largest number of layers that a model may have.
   int64_t num_layers();
 
   // ---- The configuration.
@@ -102,7 +102,7 @@ class GgufTranslation {
     if (found != config_.end()) (*found)[std::string(hub_key)] = std::move(value);
   }
 
-  // Where the file has the key.
+  // Each sets `hub_key` to the value of `key`, if the file has it.
   void copy_integer(std::string_view key, std::string_view hub_key);
   void copy_number(std::string_view key, std::string_view hub_key);
 
@@ -111,40 +111,42 @@ class GgufTranslation {
     return model_.find(name);
   }
 
-  // The hub's names of layers begin with `prefix` and "layers.N."; without it with "model.".
+  // Sets the beginning of the hub's layer names: `prefix` and "layers.N."; by default
+  // "model.layers.N.".
   void set_hub_prefix(std::string prefix) { hub_prefix_ = std::move(prefix); }
 
-  // Missing modules are skipped: loading reports them.
+  // Adds modules of every layer. Modules that the file does not have are skipped: loading reports
+  // them.
   void in_layers(const std::vector<GgufModule>& modules);
 
-  // Tensors of every layer under their whole names, with whatever ending they have.
+  // Adds tensors of every layer by their complete names, whatever their endings.
   void tensors_in_layers(const std::vector<GgufModule>& tensors);
 
-  // A module outside the layers, with the hub's whole name.
+  // Adds a module that is not in a layer, with its complete hub name.
   void outside(const GgufModule& module);
 
-  // A tensor outside the layers, under its whole name.
+  // Adds a tensor that is not in a layer, by its complete name.
   void tensor_outside(const GgufModule& tensor);
 
-  // The numbers of an fp32 tensor that become part of the configuration; empty if the file has
-  // none. Error: another type.
+  // The numbers of an fp32 tensor that become part of the configuration; empty if the file has no
+  // such tensor. Error: another type.
   std::vector<float> plain_values(std::string_view name);
 
-  // The tensor is in the configuration now, or has no use.
+  // Excludes a tensor from the weights: it became part of the configuration, or is not used.
   void leave_out(std::string name) { left_out_.push_back(std::move(name)); }
 
-  // Leaves out the layers that predict further tokens.
+  // Excludes the tensors of the layers that predict further tokens.
   void leave_out_predicting_layers();
 
   // [num_layers()]: whether the layer has the tensor "blk.N.NAME".
   std::vector<bool> layers_with(std::string_view name);
   bool has_in_layers(std::string_view name);  // true if any layer has it
 
-  // The list of a configuration that names the kind of each layer.
+  // Sets the list in the configuration that names the kind of each layer.
   void set_layer_kinds(std::string_view hub_key, const std::vector<bool>& layers,
                        std::string_view kind, std::string_view other_kind);
 
-  // ---- Errors: the first one is kept.
+  // ---- Errors: only the first one is stored.
   void fail(Status status) {
     if (status_.ok()) status_ = std::move(status);
   }
@@ -153,13 +155,13 @@ class GgufTranslation {
   void refuse(std::string_view key, std::string_view value, std::string_view remedy);
 
   // ---- The result.
-  // Error: the first one; kUnimplemented for metadata that changes a model and that nothing has
-  // asked for.
+  // Error: the first stored error; kUnimplemented for metadata that changes a model and that no
+  // translation has read.
   Status finish();
 
   [[nodiscard]] std::string config_json() const { return config_.dump(); }
 
-  // Keys of the architecture that nothing has asked for.
+  // Keys of the architecture that no translation has read.
   [[nodiscard]] std::vector<std::string> unread_keys() const;
 
   [[nodiscard]] std::vector<checkpoint::GgufSource> take_sources() { return std::move(sources_); }
@@ -189,8 +191,8 @@ class GgufTranslation {
   Status status_;
 };
 
-// The order in which llama.cpp's converters store the rows of a Llama's queries and keys: those of
-// a head as pairs, one of each half.
+// The order in which llama.cpp's converters store the rows of a Llama's queries and keys: the two
+// halves of a head are interleaved, row by row.
 [[nodiscard]] quant::RowOrder paired_halves(int64_t head_dim);
 
 // The hub's names of a transformer's modules.
@@ -200,7 +202,7 @@ struct GgufHubNames {
   std::string input_norm = "input_layernorm";
   std::string mlp_norm = "post_attention_layernorm";
   std::string attention = "self_attn.";
-  std::string output = "o_proj";  // these four follow `attention`
+  std::string output = "o_proj";  // this and the three names after it follow `attention`
   std::string q_norm = "q_norm";
   std::string k_norm = "k_norm";
   std::string qkv;  // fused queries, keys and values; empty: the hub has three tensors
@@ -209,50 +211,53 @@ struct GgufHubNames {
   std::string down = "mlp.down_proj";
 };
 
-// The keys and tensors that all transformers have: sizes, heads, rotary positions, ends of texts;
+// Keys and tensors that all transformers have: sizes, heads, rotary positions, end tokens;
 // embeddings, norms, attention and a dense MLP.
 struct GgufTransformer {
-  std::string_view architecture;  // as a config.json names it
-  bool pairs_rows = false;        // queries and keys are in the order of paired_halves()
-  bool own_heads = false;         // the family sets heads of keys, their widths and the MLP's
-  bool own_rope = false;          // the family sets the rotary positions
+  std::string_view architecture;  // the architecture's name in a config.json
+  bool pairs_rows = false;        // rows of queries and keys are in the order of paired_halves()
+  bool own_heads = false;         // the family itself sets the number of key heads and the widths
+                                  // of heads and MLP
+  bool own_rope = false;          // the family itself sets the rotary positions
   checkpoint::GgufChange norms =
-      checkpoint::GgufChange::kNone;  // undone in the weights of all norms
-  std::string mlp_norm = "ffn_norm";  // the file's name of names.mlp_norm
+      checkpoint::GgufChange::kNone;  // change of the weights of all norms that reading reverts
+  std::string mlp_norm = "ffn_norm";  // name in the file for the norm that the hub calls
+                                      // names.mlp_norm
   GgufHubNames names = {};
 };
 
 void translate_transformer(GgufTranslation& gguf, const GgufTransformer& transformer);
 
-// Rotary positions of heads of this width.
+// Translates the settings of rotary positions for heads of width `head_dim`.
 void translate_rope(GgufTranslation& gguf, int64_t head_dim);
 
-// The factors of embedding, residual terms, attention scores and logits, where the file has them.
+// Copies the factors of embedding, residual terms, attention scores and logits that the file has.
 void translate_factors(GgufTranslation& gguf);
 
-// The matrices of experts below `scope`: "mlp.".
+// Adds the matrices of experts, whose hub names begin with `scope`: "mlp.".
 void add_gguf_experts(GgufTranslation& gguf, const std::string& scope,
                       const std::vector<std::string>& gate_up_down = {"gate_proj", "up_proj",
                                                                       "down_proj"});
 
-// The matrices of the shared expert, which processes every token: "mlp.shared_experts.".
+// Adds the matrices of the shared expert, which processes every token; hub names begin with
+// `scope`: "mlp.shared_experts.".
 void add_gguf_shared_expert(GgufTranslation& gguf, const std::string& scope);
 
-// Experts with a softmax router in every layer, as the Qwen families have them.
+// Translates experts with a softmax router in every layer, as in the Qwen families.
 void translate_experts(GgufTranslation& gguf);
 
-// The shared expert with a gate, which processes every token.
+// Translates a gated shared expert, which processes every token.
 void translate_shared_expert(GgufTranslation& gguf);
 
-// Experts by corrected sigmoid or by softmax scores, with shared ones and dense layers before them,
-// in DeepSeek's words: n_routed_experts, first_k_dense_replace and their like.
+// Translates experts with corrected sigmoid or softmax scores, with shared experts and dense first
+// layers, to DeepSeek's keys: n_routed_experts, first_k_dense_replace and so on.
 void translate_routed_experts(GgufTranslation& gguf, const std::string& scope);
 
-// Refuses experts whose scores are not sigmoids. Sigmoids are the default of these files.
+// Refuses experts whose scores are not sigmoids, the default of these files.
 void require_sigmoid_scores(GgufTranslation& gguf);
 
-// Sets layer_types and the window. Without a window no layer slides; if the file does not name
-// layers, all but every `period`-th slide.
+// Sets layer_types and the window. If the file has no window, no layer slides. If it does not list
+// the layers' kinds, all layers slide except every `period`-th.
 void translate_windows(GgufTranslation& gguf, int64_t period);
 
 }  // namespace heddle::models

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Model: one architecture applied to one config.json. It knows tensors, not pages, streams or
-// devices: which weights it needs, what it keeps per token and per sequence, and its graph. Family:
-// how a config.json becomes a Model.
+// Model: one architecture applied to one config.json. It declares its weights, the memory it needs
+// per token and per sequence, and its op graph; it knows nothing of pages, CUDA streams or devices.
+// Family: turns a config.json into a Model.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@
 
 namespace heddle::models {
 
-// Constants computed from config and weights at load, by name.
+// Constants computed from config and weights during loading, with their names.
 using DerivedWeights = std::vector<std::pair<std::string, Tensor>>;
 
 struct ForwardInputs {
@@ -27,10 +27,11 @@ struct ForwardInputs {
 };
 
 struct ForwardOutputs {
-  graph::Value logits;                      // [R, V] f32: build_head() of head_rows
-  graph::Value head_rows;                   // [R, H] activations: what the LM head reads
-  std::vector<graph::Value> hidden_states;  // [T, H] activations each: embedding, after each layer,
-                                            // the last one after the final norm; in this order
+  graph::Value logits;                      // [R, V] f32: build_head() applied to head_rows
+  graph::Value head_rows;                   // [R, H] activations: the input of the LM head
+  std::vector<graph::Value> hidden_states;  // [T, H] activations each: the embedding, then the
+                                            // output of each layer in order, the last one after the
+                                            // final norm
 };
 
 struct VisionConfig;  // vision/vision_config.h
@@ -43,7 +44,7 @@ class Model {
 
   [[nodiscard]] virtual std::vector<checkpoint::WeightSpec> weight_specs() const = 0;
 
-  // Hub tensors a plain forward pass does not need ("mtp.").
+  // Prefixes of hub tensors that a plain forward pass does not need ("mtp.").
   [[nodiscard]] virtual std::vector<std::string> ignored_prefixes() const = 0;
 
   [[nodiscard]] virtual Result<DerivedWeights> derive_weights(
@@ -61,50 +62,51 @@ class Model {
   // Writes the forward pass of the builder's rank; errors stay in the builder.
   virtual ForwardOutputs build(graph::GraphBuilder& g, const ForwardInputs& inputs) const = 0;
 
-  // The end of build() alone: rows [R, H] after the final norm -> logits [R, V] f32.
+  // Only the end of build(): rows [R, H] after the final norm -> logits [R, V] f32.
   virtual graph::Value build_head(graph::GraphBuilder& g, graph::Value rows) const = 0;
 };
 
-// A model_type of config.json, and the class that transformers' AutoModelForCausalLM takes for it.
+// A model_type of config.json, and the architecture that transformers' AutoModelForCausalLM uses
+// for it.
 struct ModelType {
   std::string_view name;
   std::string_view architecture;
 };
 
-// An architecture as GGUF files name it, and what such a file says in the hub's words.
+// A GGUF architecture, and the function that translates such a file to the hub's keys and names.
 struct GgufArchitecture {
-  std::string_view name;  // general.architecture
+  std::string_view name;  // value of general.architecture
   void (*translate)(GgufTranslation& gguf);
 
-  // Whether the file is the family's, where several families have the name; null: where no other
-  // family's is.
+  // Whether the file belongs to this family, if several families share the name; null: no other
+  // family has this name.
   bool (*accepts)(GgufTranslation& gguf) = nullptr;
 };
 
 // A family: architectures that one folder of this directory builds. The folder defines a function
 // with its own name that returns its Family; registry.cpp lists it (docs/adding-a-model.md).
 struct Family {
-  std::string_view name;                        // for messages
-  std::vector<std::string_view> architectures;  // as config.json says under "architectures"
-  std::vector<ModelType> model_types = {};      // model types of these architectures
+  std::string_view name;                        // name of the family in messages
+  std::vector<std::string_view> architectures;  // values of "architectures" in config.json
+  std::vector<ModelType> model_types = {};      // values of model_type for these architectures
 
-  // How its files spell or omit common keys; null: as most (checkpoint::SharedKeys).
+  // How the family's files spell or omit common keys; null: as most files (checkpoint::SharedKeys).
   checkpoint::SharedKeys (*shared_keys)(checkpoint::ConfigReader& reader) = nullptr;
 
   // Reads the keys that differ from other families in name, default or supported values, and
   // refuses what is not supported (checkpoint::FamilyReader).
   void (*read_config)(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config);
 
-  // The model of a configuration that was read so: its weight map, its graph and its cache needs
-  // (rows per token, windows, states).
+  // Creates the model of a configuration that this family has read: its weight map, its graph and
+  // its cache needs (rows per token, windows, states).
   std::unique_ptr<const Model> (*create)(const checkpoint::ModelConfig& config);
 
-  // How its models write tool calls, by the name that --tool-call-parser has for it, where their
-  // chat templates do not show it.
+  // The format of the models' tool calls, as a value of --tool-call-parser, for families whose chat
+  // templates do not show it.
   std::string_view tool_call_format = {};
 
-  // The family's prediction head (drafts/draft_model.h), if a checkpoint has one; null: not
-  // supported. Returns null if the configuration names none.
+  // Creates the prediction head (drafts/draft_model.h) of a checkpoint, or returns null if the
+  // configuration has none. A null pointer: the family's heads are not supported.
   std::unique_ptr<const DraftModel> (*create_head)(const checkpoint::ModelConfig& config) = nullptr;
 
   // Reads the vision tower of its multimodal configurations; null: no tower of the family is

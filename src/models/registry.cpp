@@ -76,8 +76,8 @@ const Family* find_family(std::string_view architecture) {
   return family == families().end() ? nullptr : &*family;
 }
 
-// The architecture of a model_type; empty if not supported. As in transformers it takes precedence;
-// `architectures` only names the class that wrote the file.
+// The architecture for a model_type; empty if not supported. As in transformers it takes precedence
+// over `architectures`, which only names the class that wrote the file.
 std::string_view architecture_of(std::string_view model_type) {
   for (const Family& family : families()) {
     const auto found = std::ranges::find(family.model_types, model_type, &ModelType::name);

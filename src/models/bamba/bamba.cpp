@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bamba: Mamba-2 layers with a few of attention, whose heads rotate by half, and SwiGLU everywhere.
+// Bamba: Mamba-2 layers and a few attention layers, which rotate half of each head, and SwiGLU in
+// every layer.
 // IBM, Princeton, CMU and UIUC, "Bamba", 2024.
 #include <algorithm>
 
@@ -33,7 +34,7 @@ void read_bamba_config(ConfigReader& reader, ModelConfig& config) {
     reader.fail("attn_layer_indices", "which contradicts layer_types");
   }
   config.attention_bias = reader.boolean("attention_bias", false);
-  // The class rotates half of each head whatever the file says.
+  // transformers' class rotates half of each head, whatever the file says.
   config.rope = checkpoint::read_rope_configs(reader, {.rope = config.rope}, /*slides=*/false,
                                               config.max_position_embeddings)
                     .rope;

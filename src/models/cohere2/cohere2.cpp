@@ -37,7 +37,7 @@ checkpoint::SharedKeys cohere2_keys(checkpoint::ConfigReader& /*reader*/) {
   return {.norm_epsilon = "layer_norm_eps", .default_norm_epsilon = 1e-5, .default_tied = true};
 }
 
-// Every fourth layer of all published models is full, and none has biases.
+// In all published models every fourth layer has full attention, and no layer has biases.
 void translate_cohere2(GgufTranslation& gguf) {
   translate_transformer(gguf, {.architecture = "Cohere2ForCausalLM"});
   gguf.copy_number("attention.layer_norm_epsilon", "layer_norm_eps");

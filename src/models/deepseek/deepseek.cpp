@@ -4,8 +4,8 @@
 // softmax scores, V3 by sigmoid scores with a correction that balances the experts. DeepSeek-AI,
 // arXiv:2405.04434 and arXiv:2412.19437.
 //
-// The layers that predict further tokens, stored behind the others, draft (the first of them does);
-// a plain pass has no use for them.
+// The layers that predict further tokens are stored after the others. The first of them is used as
+// a draft model; a plain forward pass does not use them.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -29,12 +29,13 @@ using checkpoint::ConfigReader;
 using checkpoint::ModelConfig;
 using checkpoint::MoeConfig;
 
-// Softmax scores, of which the largest are taken everywhere or in the groups with the best expert.
+// Softmax scores. The largest ones are chosen among all experts, or in the groups that contain the
+// best experts.
 void read_v2_router(ConfigReader& reader, MoeConfig& moe) {
   const std::string method = reader.text("topk_method", std::string("greedy"));
   if (method == "group_limited_greedy") {
     read_expert_groups(reader, "n_group", moe);
-  } else if (method == "greedy") {  // ignores groups
+  } else if (method == "greedy") {  // "greedy" ignores groups
     reader.disregard("n_group");
     reader.disregard("topk_group");
   } else {
@@ -44,11 +45,12 @@ void read_v2_router(ConfigReader& reader, MoeConfig& moe) {
     reader.refuse("scoring_func", "DeepSeek-V2 has \"softmax\"");
   }
   moe.normalize_top_k = reader.boolean("norm_topk_prob", false) && moe.num_experts_per_token > 1;
-  // The original code scales only unnormalised weights.
+  // The original code applies the scale only to weights that are not normalised.
   if (moe.normalize_top_k) moe.router->scale = 1.0;
 }
 
-// Sigmoid scores; a bias corrects the choice, and groups count their two best.
+// Sigmoid scores. A bias corrects the choice, and a group's score is the sum of its two best
+// experts.
 void read_v3_router(ConfigReader& reader, MoeConfig& moe) {
   moe.router->sigmoid = true;
   moe.router->corrected = true;
@@ -119,7 +121,7 @@ std::unique_ptr<const Model> create_deepseek(const ModelConfig& config) {
   return make_decoder(config, std::move(options), std::move(layers));
 }
 
-// The first of the layers after the model's; in an extracted checkpoint it is layer 0.
+// The draft model: the first layer after the model's own; in an extracted checkpoint it is layer 0.
 std::unique_ptr<const DraftModel> create_deepseek_head(const ModelConfig& config) {
   if (num_drafting_layers(config) == 0 || is_kimi_k25(config)) return nullptr;
   return make_prediction_head(config, {nextn_names(config.num_layers), nextn_names(0)},
@@ -128,8 +130,9 @@ std::unique_ptr<const DraftModel> create_deepseek_head(const ModelConfig& config
                               /*norm_offset=*/0);
 }
 
-// Converters of 2025 and later store the heads as the latent's one, with the true widths as *_mla,
-// and kv_b_proj in two tensors. The scores of V2's experts are a softmax, those of V3 sigmoids.
+// Converters since 2025 store attention as if it had one key head, the latent, with the true head
+// widths as *_mla, and kv_b_proj in two tensors. The scores of V2's experts are a softmax, those of
+// V3 sigmoids.
 void translate_deepseek(GgufTranslation& gguf) {
   constexpr int64_t kSigmoid = 2;
   const bool is_v3 = gguf.integer("expert_gating_func").value_or(1) == kSigmoid;

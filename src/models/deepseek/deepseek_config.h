@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// DeepSeekConfig: the keys of DeepSeek's own.
+// DeepSeekConfig: the keys of config.json that only DeepSeek has.
 //
 // Threading: values.
 #pragma once
@@ -9,7 +9,8 @@
 namespace heddle::models {
 
 struct DeepSeekConfig {
-  int64_t num_nextn_predict_layers = 0;  // draft layers, stored after the others
+  int64_t num_nextn_predict_layers = 0;  // number of draft layers, which are stored after the other
+                                         // layers
 
   bool operator==(const DeepSeekConfig&) const = default;
 };

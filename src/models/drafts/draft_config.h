@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// load_draft_config: the configuration of a network that drafts for a model, out of its own folder,
-// held against the model's.
+// load_draft_config: reads the configuration of a draft network from the network's own folder and
+// compares it with the configuration of the target model.
 #pragma once
 
 #include <filesystem>
@@ -10,13 +10,13 @@
 
 namespace heddle::models {
 
-// Reads <folder>/config.json. Error: as load_config(); kInvalidArgument for a network of another
-// model, naming what differs.
+// Reads <folder>/config.json. Error: as load_config(); kInvalidArgument, naming what differs, if
+// the network was made for another model.
 Result<checkpoint::ModelConfig> load_draft_config(const std::filesystem::path& folder,
                                                   const checkpoint::FamilyReader& family,
                                                   const checkpoint::ModelConfig& target);
 
-// For families whose networks have one layer.
+// Refuses more than one layer, for families of networks that have exactly one.
 void require_one_layer(checkpoint::ConfigReader& reader, const checkpoint::ModelConfig& config);
 
 }  // namespace heddle::models

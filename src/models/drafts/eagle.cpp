@@ -23,7 +23,8 @@ constexpr const char* kHubLayer = "layers.0.";
 
 struct EagleConfig {
   bool projection_bias = false;  // the input projection has a bias
-  bool qkv_bias = false;         // also without attention_bias
+  bool qkv_bias = false;         // queries, keys and values have biases even if attention_bias is
+                                 // false
 
   bool operator==(const EagleConfig&) const = default;
 };
@@ -61,7 +62,7 @@ class Eagle final : public DraftModel {
 
   [[nodiscard]] CacheNeeds cache_needs() const override { return layer_.cache_needs(kHubLayer); }
 
-  // After the final norm.
+  // The target's vector after its final norm.
   [[nodiscard]] std::vector<int64_t> hidden_states() const override { return {target_.num_layers}; }
 
   DraftOutputs build_first(graph::GraphBuilder& g, const DraftInputs& inputs) const override {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// EAGLE, also as EAGLE-2 has it: a trained network of one layer that drafts for another model. It
-// shares the model's embedding and head, and has no norms but the one before its MLP. With e the
-// embedding of the token at p + 1, and h what the model's head reads at p or what the slot before
-// gave:
+// EAGLE and EAGLE-2: a trained network of one layer that drafts for a target model. It shares the
+// target's embedding and head, and its only norm is the one before its MLP. Let e be the embedding
+// of the token at p + 1, and h the vector that the target's head reads at p or, if the target has
+// not computed it, the output of the slot before:
 //
 //     x = W concat(e, h) + b;   y = x + attention(x);   z = y + mlp(norm(y));   logits = head(z)
 //
-// z is what the next slot reads. Li et al., "EAGLE", arXiv:2401.15077; "EAGLE-2", arXiv:2406.16858,
+// z is the input of the next slot. Li et al., "EAGLE", arXiv:2401.15077. EAGLE-2, arXiv:2406.16858,
 // is the same network with trees that its own probabilities shape (speculative/tree_growth.h). The
 // layout of files is the published one of Llama and Qwen2 heads.
 #pragma once
@@ -19,8 +19,8 @@
 
 namespace heddle::models {
 
-// Reads <folder>/config.json. Errors: those of load_draft_config(); kUnimplemented for a network
-// with more than a layer, or one of EAGLE-3.
+// Reads <folder>/config.json. Error: as load_draft_config(); kUnimplemented for a network with more
+// than one layer, or for an EAGLE-3 network.
 Result<std::unique_ptr<const DraftModel>> load_eagle(const std::filesystem::path& folder,
                                                      const checkpoint::ModelConfig& target);
 

@@ -25,9 +25,10 @@ using graph::Value;
 constexpr const char* kIdDifferences = "d2t";
 
 struct Eagle3Config {
-  int64_t vocab_size = 0;                 // draft vocabulary; 0: the target model's
-  std::vector<int64_t> read_layers = {};  // layers of the target model that it reads, by number;
-                                          // empty: the usual
+  int64_t vocab_size = 0;                 // size of the draft vocabulary; 0: that of the target
+                                          // model
+  std::vector<int64_t> read_layers = {};  // indices of the target's layers that it reads; empty:
+                                          // the usual three
 
   bool operator==(const Eagle3Config&) const = default;
 };
@@ -54,7 +55,8 @@ void read_eagle3_config(ConfigReader& reader, ModelConfig& config) {
   config.own.set(std::move(head));
 }
 
-// Indices of ForwardOutputs::hidden_states: what enters a layer is what left the one before it.
+// The vectors it reads, as indices of ForwardOutputs::hidden_states. The input of a layer is the
+// output of the layer before it.
 std::vector<int64_t> hidden_states_read(const Eagle3Config& head, int64_t num_target_layers) {
   if (head.read_layers.empty()) return {2, num_target_layers / 2, num_target_layers - 3};
   std::vector<int64_t> entered;
@@ -94,12 +96,13 @@ class Eagle3 final : public DraftModel {
     return hidden_states_read(own(), target_.num_layers);
   }
 
-  // The files have differences: id of the model = own id + d2t[own id].
+  // The files store differences: target id = draft id + d2t[draft id].
   Result<std::vector<TokenId>> target_ids(const checkpoint::WeightSource& source) const override {
     const int64_t count = own().vocab_size;
     std::vector<TokenId> ids;
     const auto stored = source.find({.name = kIdDifferences, .shape = {count}});
-    if (count == 0 || source.names().empty()) {  // random weights: the first of the model's
+    if (count == 0 || source.names().empty()) {  // random weights: draft ids are the target's first
+                                                 // ids
       for (int64_t i = 0; i < count; ++i) ids.push_back(static_cast<TokenId>(i));
       return ids;
     }
@@ -145,8 +148,8 @@ class Eagle3 final : public DraftModel {
   [[nodiscard]] const Eagle3Config& own() const { return config_.own.get<Eagle3Config>(); }
 
   struct Slots {
-    Value vector;  // [R, H]
-    Value normed;  // [R, H]: what the head reads
+    Value vector;  // [R, H]: input of the next slot
+    Value normed;  // [R, H]: input of the head
   };
 
   [[nodiscard]] std::vector<WeightSpec> layer_weights(const std::string& hub) const {
@@ -159,7 +162,7 @@ class Eagle3 final : public DraftModel {
     return specs;
   }
 
-  // Within kDraftScope.
+  // Call within kDraftScope.
   [[nodiscard]] Slots build(graph::GraphBuilder& g, const DraftInputs& inputs, Value embedding,
                             Value h) const {
     const double epsilon = config_.rms_norm_eps;

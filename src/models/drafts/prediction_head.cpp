@@ -47,7 +47,7 @@ class PredictionHead final : public DraftModel {
 
   [[nodiscard]] CacheNeeds cache_needs() const override { return needs_; }
 
-  // After the final norm.
+  // The target's vector after its final norm.
   [[nodiscard]] std::vector<int64_t> hidden_states() const override { return {config_.num_layers}; }
 
   DraftOutputs build_first(graph::GraphBuilder& g, const DraftInputs& inputs) const override {

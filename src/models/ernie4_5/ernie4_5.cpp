@@ -50,7 +50,7 @@ void translate_ernie4_5(GgufTranslation& gguf) {
   gguf.set("moe_k", gguf.required("expert_used_count"));
   gguf.set("moe_intermediate_size", gguf.required("expert_feed_forward_length"));
   gguf.copy_integer("expert_shared_count", "moe_num_shared_experts");
-  gguf.integer("expert_shared_feed_forward_length");  // the widths of experts say so, too
+  gguf.integer("expert_shared_feed_forward_length");  // redundant: equals the width of the experts
   gguf.copy_integer("interleave_moe_layer_step", "moe_layer_interval");
   gguf.copy_integer("leading_dense_block_count", "moe_layer_start_index");
   gguf.in_layers({{.stored = "ffn_gate_inp", .hub = "mlp.gate"}});

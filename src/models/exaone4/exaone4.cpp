@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// EXAONE 4: norms after attention and MLP instead of before, and, where there are sliding layers,
-// full ones that do not rotate. LG AI Research, "EXAONE 4.0", arXiv:2507.11407.
+// EXAONE 4: norms after attention and MLP instead of before. In models with sliding layers, the
+// full-attention layers do not rotate. LG AI Research, "EXAONE 4.0", arXiv:2507.11407.
 #include "models/gguf_translation.h"
 #include "models/layers/decoder.h"
 #include "models/model.h"

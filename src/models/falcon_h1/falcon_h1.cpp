@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Falcon-H1: attention and Mamba-2 side by side in every layer, of one normed input, and a factor
-// on nearly every product (maximal update parametrisation). TII, "Falcon-H1", arXiv:2507.22448.
+// Falcon-H1: every layer adds attention and Mamba-2 of the same normed input, and nearly every
+// product has a factor (maximal update parametrisation). TII, "Falcon-H1", arXiv:2507.22448.
 //     h = x + s Mamba(norm(x)) + a Attention(norm(x));   x' = h + m MLP(norm(h))
 #include <algorithm>
 #include <array>
@@ -57,8 +57,8 @@ void read_falcon_h1_config(ConfigReader& reader, ModelConfig& config) {
 
 DecoderLayer falcon_h1_layer(const ModelConfig& config, const FalconH1Config& own) {
   AttentionOptions attention = attention_options(config);
-  // The factor of the attention's input is in queries, keys and values alike: twice in the scores,
-  // and once in the output.
+  // The factor on the attention's input multiplies queries, keys and values alike: it is squared in
+  // the scores, and once in the output.
   attention.softmax_scale *= own.key * own.attention_in * own.attention_in;
   Mamba2Options mamba{.norm = own.norm, .epsilon = config.rms_norm_eps, .factors = own.ssm};
   for (double& factor : mamba.factors) factor *= own.ssm_in;

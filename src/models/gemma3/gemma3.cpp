@@ -19,7 +19,7 @@ using checkpoint::ConfigReader;
 using checkpoint::ModelConfig;
 
 struct Gemma3Config {
-  double score_width = 256;  // query_pre_attn_scalar: scores are divided by its root
+  double score_width = 256;  // query_pre_attn_scalar: scores are divided by its square root
   double logit_softcap = 0;
 
   bool operator==(const Gemma3Config&) const = default;
@@ -55,7 +55,7 @@ std::unique_ptr<const Model> create_gemma3(const ModelConfig& config) {
                                           .mlp = {.activation = GatedActivation::kGelu}}));
 }
 
-// The larger models' files omit keys with their usual value.
+// The files of the larger models omit keys that have the usual value.
 checkpoint::SharedKeys gemma3_keys(ConfigReader& reader) {
   checkpoint::SharedKeys keys = gemma_keys(reader);
   keys.default_vocab_size = 262208;
@@ -65,7 +65,7 @@ checkpoint::SharedKeys gemma3_keys(ConfigReader& reader) {
   return keys;
 }
 
-// The metadata omits the values that all published models share.
+// GGUF metadata omits the values that all published Gemma 3 models share.
 void translate_gemma3(GgufTranslation& gguf) {
   constexpr auto kOneAdded = checkpoint::GgufChange::kOneAdded;
   translate_transformer(

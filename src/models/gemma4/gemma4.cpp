@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gemma 4. Norms stand where Gemma 3 has them, and values are normalised, too. Layers of full
-// attention have other widths and numbers of heads than sliding ones, and rotate the first quarter
-// of each head. Some models add experts to the MLP (gemma4_experts.h), let their last layers read
+// Gemma 4. Norms are where Gemma 3 has them, and values are normalised, too. Full-attention layers
+// have other head widths and numbers of heads than sliding ones, and rotate the first quarter of
+// each head. Some models add experts to the MLP (gemma4_experts.h), let their last layers read
 // the keys and values of earlier layers, or give every layer an embedding of the token's id
 // (per_layer_input.h).
 //
@@ -31,7 +31,7 @@ int64_t num_owning_layers(const ModelConfig& config) {
   return config.num_layers - config.own.get<Gemma4Config>().num_kv_shared_layers;
 }
 
-// The last layer of the same kind that computes keys and values.
+// The last layer of the same kind that computes its own keys and values; later layers read these.
 int64_t source_of(const ModelConfig& config, int64_t layer) {
   int64_t source = num_owning_layers(config) - 1;
   const auto kind = [&](int64_t i) { return config.layer_kinds[static_cast<size_t>(i)]; };
@@ -71,7 +71,7 @@ DecoderLayer layer_of_gemma4(const ModelConfig& config, int64_t i) {
   DecoderLayer layer = make_layer(
       Frame::kSandwich, {.mixer = std::make_unique<Attention>(attention_of_gemma4(config, i))},
       std::move(feed_forward));
-  if (config.moe) layer.blocks.back().norm = "";  // the experts have norms of their own
+  if (config.moe) layer.blocks.back().norm = "";  // each branch of the block has its own norms
   if (config.own.get<Gemma4Config>().per_layer_width > 0) {
     layer.blocks.push_back(per_layer_block(config, static_cast<size_t>(i)));
   }
@@ -79,7 +79,7 @@ DecoderLayer layer_of_gemma4(const ModelConfig& config, int64_t i) {
   return layer;
 }
 
-// Files may store keys and values for layers that read those of other layers; nothing uses them.
+// Ignores stored keys and values of layers that read those of earlier layers.
 void ignore_unused_keys(const ModelConfig& config, DecoderOptions& options) {
   for (int64_t i = num_owning_layers(config); i < config.num_layers; ++i) {
     for (const char* name : {"k_proj.", "v_proj.", "k_norm.", "v_norm."}) {

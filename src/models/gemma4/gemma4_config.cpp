@@ -19,7 +19,7 @@ using checkpoint::ConfigReader;
 using checkpoint::LayerKind;
 using checkpoint::ModelConfig;
 
-// Every sixth layer is full, and the last one whatever the file says.
+// Without layer_types every sixth layer has full attention; the last layer always has it.
 void read_gemma4_layers(ConfigReader& reader, ModelConfig& config) {
   checkpoint::read_layer_kinds(
       reader, config, {LayerKind::kFullAttention, LayerKind::kSlidingAttention}, [](int64_t layer) {
@@ -33,7 +33,7 @@ void read_gemma4_layers(ConfigReader& reader, ModelConfig& config) {
 }
 
 // Reads per_layer_config, in which transformers writes the heads of single layers. Layers of one
-// kind must have the same.
+// kind must have equal heads.
 void read_gemma4_heads_by_layer(ConfigReader& reader, const nlohmann::json& by_layer,
                                 const ModelConfig& config, Gemma4Config& own) {
   const Gemma4Heads most = own.sliding;
@@ -79,7 +79,7 @@ void read_gemma4_heads(ConfigReader& reader, ModelConfig& config, Gemma4Config& 
   }
 }
 
-// Final layers that reuse keys and values need an earlier layer of their kind.
+// Checks that last layers that reuse keys and values have an earlier layer of their kind.
 void read_gemma4_shared_layers(ConfigReader& reader, const ModelConfig& config, Gemma4Config& own) {
   constexpr std::string_view kShared = "num_kv_shared_layers";
   own.num_kv_shared_layers = reader.integer(kShared, 0, {0, config.num_layers - 1});
@@ -100,7 +100,8 @@ void read_gemma4_moe(ConfigReader& reader, ModelConfig& config) {
                                      .width = {"moe_intermediate_size"}});
 }
 
-// Files that say "vision" let image tokens alone attend in both directions: text is the same.
+// Refuses unsupported variants. In files that say "vision" only image tokens attend in both
+// directions, so text is computed as usual.
 void refuse_gemma4_variants(ConfigReader& reader) {
   constexpr std::string_view kBoth = "use_bidirectional_attention";
   const nlohmann::json* const both = reader.find(kBoth);

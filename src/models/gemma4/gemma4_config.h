@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gemma4Config: the keys of Gemma 4's own.
+// Gemma4Config: the keys of config.json that only Gemma 4 has.
 //
 // Threading: values.
 #pragma once
@@ -11,7 +11,7 @@
 
 namespace heddle::models {
 
-// The heads of one kind of layer.
+// Width and number of the heads in one kind of layer.
 struct Gemma4Heads {
   int64_t head_dim = 0;
   int64_t num_kv_heads = 0;
@@ -22,9 +22,10 @@ struct Gemma4Heads {
 struct Gemma4Config {
   Gemma4Heads full;
   Gemma4Heads sliding;
-  bool keys_are_values = false;      // in full layers
-  int64_t num_kv_shared_layers = 0;  // the last layers, which read the pages of earlier ones
-  bool doubles_shared_mlps = false;  // the MLPs of those are twice as wide
+  bool keys_are_values = false;      // full layers use the keys as values
+  int64_t num_kv_shared_layers = 0;  // number of last layers, which read the KV pages of earlier
+                                     // layers
+  bool doubles_shared_mlps = false;  // the MLPs of these last layers are twice as wide
   int64_t per_layer_width = 0;       // width of the per-layer input (per_layer_input.h); 0: none
   int64_t per_layer_vocabulary = 0;
   double logit_softcap = 0;

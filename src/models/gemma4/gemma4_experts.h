@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gemma 4's MLP and experts side by side; x is the residual stream before any norm:
+// Gemma 4's MLP and experts, which are added; x is the residual stream before any norm:
 //     y = norm(mlp(norm(x))) + norm(sum over the chosen e of w_e expert_e(norm(x)))
 //     p = softmax(W (norm(x) * s / sqrt(H))),  w_e = p_e / (sum of the chosen p) * scale_e
-// Each norm has a weight of its own; the router's is s.
+// Each norm has its own weight; the weight of the router's norm is s.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ namespace heddle::models {
 
 class Gemma4Experts final : public FeedForward {
  public:
-  // `config` has experts.
+  // `config` must have experts.
   Gemma4Experts(const checkpoint::ModelConfig& config, const MlpOptions& mlp)
       : hidden_size_(config.hidden_size),
         epsilon_(config.rms_norm_eps),

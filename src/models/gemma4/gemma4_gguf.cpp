@@ -14,7 +14,8 @@ namespace heddle::models {
 
 namespace {
 
-// The share of each head that full layers rotate: the others' frequencies are divided by 1e30.
+// The fraction of each head that full layers rotate: the frequencies of the other pairs are divided
+// by 1e30.
 double rotated_share(GgufTranslation& gguf) {
   constexpr std::string_view kDivisors = "rope_freqs.weight";
   const std::vector<float> divisors = gguf.plain_values(kDivisors);
@@ -31,7 +32,7 @@ double rotated_share(GgufTranslation& gguf) {
   return static_cast<double>(first_none - divisors.begin()) / static_cast<double>(divisors.size());
 }
 
-// The metadata's widths of heads are those of full layers, with others for sliding ones.
+// In the metadata the head widths are those of full layers; sliding layers have keys of their own.
 void translate_gemma4_heads(GgufTranslation& gguf, const std::vector<bool>& slides) {
   gguf.set("num_attention_heads", gguf.required("attention.head_count"));
   const int64_t full = gguf.required("attention.key_length");

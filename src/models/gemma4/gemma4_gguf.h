@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GGUF's names of Gemma 4.
+// Translates GGUF files of Gemma 4 to the hub's names.
 #pragma once
 
 #include "models/gguf_translation.h"

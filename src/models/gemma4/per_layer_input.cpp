@@ -19,7 +19,7 @@ constexpr const char* kInputTable = "embed_tokens_per_layer";
 constexpr const char* kInputProjection = "per_layer_model_projection";
 constexpr const char* kInputNorm = "per_layer_projection_norm";
 
-// W_out (gelu(W_in x) * i), a mixer because it reads what the layers share.
+// W_out (gelu(W_in x) * i). It is a mixer because only mixers receive LayerInputs, which contain i.
 class PerLayerGate final : public Mixer {
  public:
   PerLayerGate(int64_t hidden_size, int64_t width, size_t layer)
@@ -76,7 +76,7 @@ std::vector<Value> PerLayerInputs::build(graph::GraphBuilder& g, Value ids, Valu
       g.rms_norm(g.scale(linear(g, embedding, kInputProjection), narrowed), kInputNorm, epsilon_);
   const std::vector<int64_t> widths(static_cast<size_t>(num_layers_), width_);
   std::vector<Value> inputs = g.split(g.scale(g.add(p, e), 1 / std::sqrt(2.0)), widths);
-  inputs.resize(widths.size());  // shorter after an error, which the builder keeps
+  inputs.resize(widths.size());  // `inputs` is shorter after an error, which the builder has stored
   return inputs;
 }
 

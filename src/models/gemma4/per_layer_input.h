@@ -23,7 +23,7 @@ class PerLayerInputs final : public SharedInputs {
   void add_weights(std::vector<checkpoint::WeightSpec>& specs,
                    const std::string& hub) const override;
 
-  // i of each layer.
+  // Returns the input i of each layer.
   std::vector<graph::Value> build(graph::GraphBuilder& g, graph::Value ids,
                                   graph::Value embedding) const override;
 
@@ -32,7 +32,7 @@ class PerLayerInputs final : public SharedInputs {
   double epsilon_;
 };
 
-// The block of layer `layer`.
+// The block that adds the per-layer input to layer `layer`.
 ResidualBlock per_layer_block(const checkpoint::ModelConfig& config, size_t layer);
 
 }  // namespace heddle::models

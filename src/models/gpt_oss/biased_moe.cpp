@@ -18,7 +18,7 @@ using graph::Value;
 
 namespace {
 
-// One run an expert: a run stays within a matrix.
+// One run per expert, because a run must not cross from one expert's matrix to the next.
 std::vector<RowRun> rows_of_each(int64_t num_experts, int64_t num_rows) {
   std::vector<RowRun> runs;
   for (int64_t e = 0; e < num_experts; ++e) {
@@ -27,7 +27,7 @@ std::vector<RowRun> rows_of_each(int64_t num_experts, int64_t num_rows) {
   return runs;
 }
 
-// Biases of all experts, of one tensor for each of the projections.
+// The biases of all experts, from one stored tensor for each of the projections.
 checkpoint::Assembly biases_of_each(const std::string& experts, int64_t num_experts,
                                     int64_t num_rows,
                                     std::initializer_list<std::string_view> projections) {
@@ -45,8 +45,8 @@ checkpoint::Assembly biases_of_each(const std::string& experts, int64_t num_expe
   return assembly;
 }
 
-// The hub stores all experts of a layer in one tensor, input by input; from GGUF files they come
-// apart (translate_gpt_oss()).
+// The name pattern, with # for the expert, of matrices from GGUF files (translate_gpt_oss()). The
+// hub stores all experts of a layer in one tensor, input-major.
 std::string of_each(const std::string& experts, std::string_view projection) {
   return fmt::format("{}#.{}_proj.weight", experts, projection);
 }

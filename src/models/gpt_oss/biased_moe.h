@@ -4,9 +4,10 @@
 //     [g; u] = W13_e x + b13_e;    y = sum over the k of p_e * (W2_e f(g, u) + b2_e)
 //     f(g, u) = (u' + 1) * g' * sigmoid(alpha * g'),  g' = min(g, limit), u' = clamp(u, -limit,
 //     limit)
-// A softmax over the chosen logits is one over all, renormalised.
+// A softmax over the chosen logits equals a softmax over all of them, renormalised.
 //
-// Unquantised checkpoints store the experts' matrices input-major, and gate and up in turn.
+// Unquantised checkpoints store the experts' matrices input-major, with the rows of gate and up
+// alternating.
 #pragma once
 
 #include <string>
@@ -17,7 +18,7 @@
 
 namespace heddle::models {
 
-// The keys of gpt-oss's own.
+// The keys of config.json that only gpt-oss has.
 struct GptOssConfig {
   double swiglu_limit = 0;
   double swiglu_alpha = 0;

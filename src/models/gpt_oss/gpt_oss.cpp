@@ -58,7 +58,7 @@ std::unique_ptr<const Model> create_gpt_oss(const ModelConfig& config) {
   return make_decoder(config, {}, std::move(layers));
 }
 
-// The metadata omits the limits of the SwiGLU, equal in all published models, and that rotary
+// The metadata omits the SwiGLU's limits, which are equal in all published models, and that rotary
 // frequencies are not rounded to whole pairs.
 void translate_gpt_oss(GgufTranslation& gguf) {
   translate_transformer(gguf,

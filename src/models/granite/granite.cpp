@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Granite 3 and 4, dense and with experts in every layer: Llama with factors of the embedding, of
-// every block's term, of the attention scores and of the logits. IBM, "Granite 3.0 Language
-// Models". The experts' weights are a softmax over the chosen logits: that over all, renormalised.
+// Granite 3 and 4, dense and with experts in every layer: Llama with factors on the embedding, on
+// every block's output, on the attention scores and on the logits. IBM, "Granite 3.0 Language
+// Models". The experts' weights are a softmax over the chosen logits, which equals the renormalised
+// softmax over all logits.
 #include "models/gguf_translation.h"
 #include "models/layers/decoder.h"
 #include "models/layers/expert_config.h"

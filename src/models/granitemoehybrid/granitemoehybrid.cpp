@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Granite 4.0, H and dense: layers of Mamba-2 and some of attention, which mostly has no positions.
-// Each has an MLP that every token passes, most have experts, too. As in Granite 3, constants scale
-// the embedding, what a block adds, the attention scores and the logits. IBM, "Granite 4.0".
+// Granite 4.0, hybrid (H) and dense: Mamba-2 layers and some attention layers, mostly without
+// positions. Every layer has an MLP for all tokens, and most layers also have experts. As in
+// Granite 3, constants scale the embedding, each block's output, the attention scores and the
+// logits. IBM, "Granite 4.0".
 #include <algorithm>
 
 #include "models/gguf_mixers.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Jamba: Mamba layers, every eighth attention without positions, and experts in every second layer,
-// whose weights are a softmax over all. Lieber et al., "Jamba", arXiv:2403.19887; Jamba team,
+// Jamba: Mamba layers, with attention without positions in every eighth layer, and experts in every
+// second layer, weighted by a softmax over all experts. Lieber et al., "Jamba", arXiv:2403.19887;
+// Jamba team,
 // "Jamba-1.5", arXiv:2408.12570.
 #include <memory>
 #include <string>
@@ -25,7 +26,7 @@ using checkpoint::ConfigReader;
 using checkpoint::LayerKind;
 using checkpoint::ModelConfig;
 
-// One layer in every `period`, the `offset`-th of them.
+// The layers whose index modulo `period` is `offset`.
 struct JambaPeriod {
   int64_t period = 1;
   int64_t offset = 0;
@@ -45,7 +46,8 @@ JambaPeriod read_jamba_period(ConfigReader& reader, const std::string& name,
   return periodic;
 }
 
-// A file may have a list of layers and a period; a missing period is not checked.
+// If a file has a list of layers and a period, checks that they agree. A missing period is not
+// checked.
 void check_jamba_period(ConfigReader& reader, const ModelConfig& config,
                         const JambaPeriod& attention) {
   for (const char* key : {"attn_layer_period", "attn_layer_offset"}) {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Mamba layer as Jamba has it, with norms of what the scan takes from its input. Gu and Dao,
-// "Mamba", arXiv:2312.00752; Lieber et al., "Jamba", arXiv:2403.19887.
+// A Mamba layer as in Jamba, with norms on the inputs of the scan. Gu and Dao, "Mamba",
+// arXiv:2312.00752; Lieber et al., "Jamba", arXiv:2403.19887.
 //     [u; z] = W_in x        u' = silu(conv(u))        [d; B; C] = W_x u'
 //     dt = W_dt norm(d)      y = W_out scan(u', dt, norm(B), norm(C), z)
-// with the scan, its time step's bias and its gate in ops/linear_attention/selective_scan.h.
+// The scan, with the bias of its time step and its gate, is in
+// ops/linear_attention/selective_scan.h.
 #pragma once
 
 #include <string>
@@ -34,7 +35,7 @@ class MambaMixer final : public Mixer {
 
   void add_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
                    const std::string& hub) const override;
-  // "neg_exp_a_log" from "A_log".
+  // Derives "neg_exp_a_log" from "A_log".
   void derive_weights(const checkpoint::LoadedWeights& weights, const std::string& ours,
                       DerivedWeights& derived) const override;
   CacheLayer add_layer(CacheNeeds& needs) const override;

@@ -33,8 +33,9 @@ void KimiDeltaAttention::add_weights(std::vector<WeightSpec>& specs, const std::
   const int64_t N = config_.num_key_heads;
   const int64_t D = config_.key_head_dim;
   const int64_t W = config_.conv_kernel;
-  // [q | k | v | b | f_a | g_a]: all read x. Published files keep the forget gate's weights with
-  // the others, the reference class in a separate module; A_log has two shapes.
+  // [q | k | v | b | f_a | g_a] is one product, because all of them read x. Published files store
+  // the forget gate's weights next to the others, transformers' class in a separate module; A_log
+  // has two possible shapes.
   const auto spelled = [&](const std::string& gate) {
     std::vector<WeightSpec> result;
     add_linear_weights(result, ours + "in_proj",

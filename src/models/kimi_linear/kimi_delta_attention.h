@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kimi Delta Attention: the delta rule with one decay per key channel (layers/delta_rule_mixer.h).
-// Decay and output gate come through narrow products.
+// Decay and output gate come from low-rank products.
 //     a = W_fb W_fa x,  b = W_b x         y = W_o (norm(o) * sigmoid(W_gb W_ga x))
 // Kimi Team, "Kimi Linear", arXiv:2510.26692. There are as many key heads as value heads, of the
 // same width.
@@ -26,7 +26,7 @@ class KimiDeltaAttention final : public DeltaRuleMixer {
                      const CacheLayer& cache) const override;
 
  private:
-  // Heads times head width: channels of q, k, v and both gates.
+  // Number of heads times head width: the channels of each of q, k, v and the two gates.
   [[nodiscard]] int64_t width() const { return config_.key_width(); }
 };
 

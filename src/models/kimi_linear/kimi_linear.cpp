@@ -3,10 +3,10 @@
 // attention without positions; all feed-forward blocks but the first are mixtures of experts chosen
 // by corrected sigmoid scores. Kimi Team, "Kimi Linear", arXiv:2510.26692.
 //
-// Kimi-Linear's keys, in two generations: as published (linear_attn_config, with layers counted
-// from one) and as later files write them (layer_types, linear_num_heads, mlp_layer_types).
-// Where a file has both spellings, they must agree. Relatives that reuse the architecture's name
-// with more in it are refused by the key that says so.
+// Kimi-Linear's keys have two generations: as published (linear_attn_config, which counts layers
+// from one) and as newer files write them (layer_types, linear_num_heads, mlp_layer_types). If a
+// file has both spellings, they must agree. Models that reuse the architecture's name with further
+// features are refused by the keys of those features.
 #include <algorithm>
 #include <string>
 #include <string_view>
@@ -36,7 +36,7 @@ using checkpoint::LayerKind;
 using checkpoint::ModelConfig;
 using checkpoint::MoeConfig;
 
-// The lists count layers from one, and each layer is in exactly one of them.
+// The lists count layers from one, and each layer must be in exactly one list.
 std::vector<LayerKind> kinds_by_lists(ConfigReader& lists, const ModelConfig& config) {
   const ConfigReader::IntegerRange range{1, config.num_layers};
   std::vector<int> times(static_cast<size_t>(config.num_layers), 0);
@@ -146,8 +146,8 @@ void read_kimi_config(ConfigReader& reader, ModelConfig& config) {
   if (config.num_moe_layers() > 0) config.moe = read_kimi_moe(reader);
 }
 
-// Published files name blocks with experts block_sparse_moe and the others mlp; newer ones use
-// either for both.
+// A feed-forward block under either of two names. Published files name blocks with experts
+// block_sparse_moe and the others mlp; newer ones use one name for all blocks.
 class EitherName final : public FeedForward {
  public:
   explicit EitherName(std::unique_ptr<const FeedForward> block) : block_(std::move(block)) {}

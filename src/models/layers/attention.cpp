@@ -17,13 +17,13 @@ namespace {
 
 constexpr const char* kUnitNorm = "unit_norm";
 
-// The parts before the keys: queries, and gates if the layer has them.
+// The number of parts of qkv_proj before the keys: queries and, if the layer has them, gates.
 size_t num_query_parts(const AttentionOptions& options) {
   return options.output_gate == OutputGate::kNone ? 1 : 2;
 }
 
-// The parts of qkv_proj, one product of x: [queries | gates | keys | values]. A layer without
-// gates, or with another layer's keys and values, leaves those parts out.
+// The parts of qkv_proj, one product of x: [queries | gates | keys | values]. A layer without gates
+// omits the gates; a layer that reads another layer's keys and values omits keys and values.
 std::vector<checkpoint::CutPart> projections(const AttentionOptions& options) {
   const int64_t D = options.head_dim;
   const int64_t Dv = options.value_dim > 0 ? options.value_dim : D;
@@ -37,7 +37,7 @@ std::vector<checkpoint::CutPart> projections(const AttentionOptions& options) {
   return parts;
 }
 
-// The linear layers on the hub that hold `parts`.
+// The hub's linear layers that contain `parts`.
 std::vector<HubLinear> hub_projections(const AttentionOptions& options, const std::string& hub,
                                        const std::vector<checkpoint::CutPart>& parts) {
   if (options.is_fused) {
@@ -46,7 +46,8 @@ std::vector<HubLinear> hub_projections(const AttentionOptions& options, const st
     return {{hub + "qkv_proj", num_rows}};
   }
   std::vector<HubLinear> layers{{hub + "q_proj", parts[0].size}};
-  if (options.output_gate == OutputGate::kChannels) {  // side by side in every head
+  if (options.output_gate == OutputGate::kChannels) {  // each head has its query followed by its
+                                                       // gate
     layers[0].num_rows *= 2;
     layers[0].runs = checkpoint::split_query_gate_rows(options.num_heads, options.head_dim);
   }

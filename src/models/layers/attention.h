@@ -5,8 +5,8 @@
 //     o = softmax over the visible tokens of (scale q k') v         scale: 1 / sqrt(D) mostly
 //     y = W_o (o * sigmoid(gate))                    gate per channel or head, where there is one
 // Vaswani et al., arXiv:1706.03762; Ainslie et al., "GQA", arXiv:2305.13245. A window limits what
-// is visible (Beltagy et al., "Longformer", arXiv:2004.05150), a sink takes a share of the
-// probability and gives nothing (Xiao et al., "Attention sinks", arXiv:2309.17453).
+// is visible (Beltagy et al., "Longformer", arXiv:2004.05150). A sink is a logit that takes part in
+// the softmax without a value (Xiao et al., "Attention sinks", arXiv:2309.17453).
 #pragma once
 
 #include <optional>
@@ -23,19 +23,20 @@ namespace heddle::models {
 // RMS norms of queries and keys.
 enum class QkNorm : uint8_t {
   kNone,
-  kHeads,    // each head, before the rotation
-  kWhole,    // the whole projection, before the rotation; ranks must share its sum of squares
-  kRotated,  // each head, after the rotation, without a weight
+  kHeads,    // norm of each head, before the rotation
+  kWhole,    // norm of the whole projection, before the rotation; ranks must share its sum of
+             // squares
+  kRotated,  // norm of each head, after the rotation, without a weight
 };
 
 // A factor on the attention's output, per head or per channel.
 enum class OutputGate : uint8_t {
   kNone,
-  kChannels,  // q_proj holds, head by head, a query and a gate
-  kHeads,     // g_proj has a row for each head
+  kChannels,  // one gate per channel; q_proj has, for each head, a query and a gate
+  kHeads,     // one gate per head; g_proj has a row for each head
 };
 
-// Tensor names of the output projection and of the norms on the hub.
+// Hub names of the output projection and of the query and key norms.
 struct AttentionNames {
   const char* output = "o_proj";
   const char* q_norm = "q_norm";
@@ -51,35 +52,37 @@ struct AttentionOptions {
   int64_t value_dim = 0;  // width of a value head; 0: head_dim
   double epsilon = 1e-6;
   std::optional<size_t> rope_table = 0;  // index into LayerInputs; none: no rotation
-  double rope_factor = 1;                // factor on the rotary table
+  double rope_factor = 1;                // factor on cosine and sine of the rotation
   bool interleaved = false;              // rotates pairs of neighbouring channels
-  bool scales_queries = false;           // by position: LayerInputs::query_scale
-  double softmax_scale = 0;              // factor on q k'
-  double value_scale = 1;                // factor on W_v x, before it is stored
+  bool scales_queries = false;           // scales queries by their position:
+                                         // LayerInputs::query_scale
+  double softmax_scale = 0;              // factor on the scores q k'
+  double value_scale = 1;                // factor on the values W_v x before they are stored
   bool qkv_bias = false;
   bool output_bias = false;
   QkNorm qk_norm = QkNorm::kNone;
-  float qk_norm_offset = 0;      // 1: zero-centred
+  float qk_norm_offset = 0;      // added to the norm's weight; 1: zero-centred norm
   bool value_norm = false;       // RMS norm of each head's values, without a weight
-  bool keys_are_values = false;  // v = W_k x, before the norm of the keys; no v_proj
+  bool keys_are_values = false;  // v = W_k x, the keys before their norm; there is no v_proj
   OutputGate output_gate = OutputGate::kNone;
-  bool sinks = false;     // one logit per query head
+  bool sinks = false;     // each query head has a sink logit
   bool is_fused = false;  // the hub has one fused qkv_proj
   AttentionNames names = {};
-  int64_t window = 0;  // tokens a query sees, including its own; 0: all
+  int64_t window = 0;  // number of last tokens a query sees, including its own; 0: all
 
   // Index of an earlier KV layer whose keys and values this layer reads; it stores none itself.
   std::optional<int64_t> reads_pages = {};
 };
 
-// The sizes of `config`, its rope table and the usual scale, without any variant.
+// Options with the sizes of `config`, its rope table and the usual scale, without any variant.
 [[nodiscard]] AttentionOptions attention_options(const checkpoint::ModelConfig& config);
 
-// The same with the window and the rotary table of a layer.
+// The given options with the window and the rotary table of one layer.
 [[nodiscard]] AttentionOptions in_layer(AttentionOptions options,
                                         const checkpoint::ModelConfig& config, int64_t layer);
 
-// For families whose attention always has the norms: if a file has use_qk_norm, it must be true.
+// For families whose queries and keys always have norms: refuses a file in which use_qk_norm is
+// false.
 void require_qk_norm(checkpoint::ConfigReader& reader, const checkpoint::ModelConfig& config);
 
 class Attention final : public Mixer {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks: the two halves of a decoder layer. A Mixer moves information between tokens and keeps
-// something of them; a FeedForward looks at each token alone. Each says which weights it needs, how
-// they lie in a checkpoint, what it keeps, and what it computes; a layer (layer.h) puts norms and
-// residuals around them.
+// Blocks: the parts of a decoder layer. A Mixer moves information between tokens and may keep pages
+// or a state; a FeedForward processes each token alone. Each block declares its weights and their
+// layouts in a checkpoint, the memory that it needs per sequence, and its computation. A layer
+// (layer.h) adds norms and residuals.
 //
 // Threading: values, used while a model loads.
 #pragma once
@@ -21,23 +21,23 @@ namespace heddle::models {
 
 // Inputs that all layers of a step share.
 struct LayerInputs {
-  graph::Value positions;  // [T] i32
-  std::vector<graph::Value>
-      rope_tables;                     // [R/2] f32 each (rope_table.h); a layer names one of them
-  graph::Value query_scale = {};       // [T, 1] f32: factor of the queries at each position
-  std::vector<graph::Value> own = {};  // results of the family's SharedInputs
+  graph::Value positions;                 // [T] i32
+  std::vector<graph::Value> rope_tables;  // [R/2] f32 each (rope_table.h); a layer selects one by
+                                          // index
+  graph::Value query_scale = {};          // [T, 1] f32: factor on the queries at each position
+  std::vector<graph::Value> own = {};     // outputs of the family's SharedInputs
 };
 
-// Values that all layers of a model read, computed once a step from ids and embedding.
+// Values that all layers of a model read, computed once per step from token ids and embedding.
 class SharedInputs {
  public:
   virtual ~SharedInputs() = default;
 
-  // `hub`: the prefix of the model, "model.".
+  // `hub`: the prefix of the model's hub names, "model.".
   virtual void add_weights(std::vector<checkpoint::WeightSpec>& specs,
                            const std::string& hub) const = 0;
 
-  // ids [T], and the embedding [T, H] that enters the first layer.
+  // `ids` [T]; `embedding` [T, H] is the input of the first layer.
   virtual std::vector<graph::Value> build(graph::GraphBuilder& g, graph::Value ids,
                                           graph::Value embedding) const = 0;
 };
@@ -46,14 +46,14 @@ class Mixer {
  public:
   virtual ~Mixer() = default;
 
-  // Below which its weights are named, here and in the hub's files: "self_attn.".
+  // The prefix of the names of its weights, in Heddle and in the hub's files: "self_attn.".
   [[nodiscard]] virtual std::string_view scope() const = 0;
 
-  // `ours` and `hub` end with scope().
+  // `ours` and `hub` are prefixes of weight names that end with scope().
   virtual void add_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
                            const std::string& hub) const = 0;
 
-  // Constants that follow from the weights, named below `ours` too.
+  // Adds constants computed from the weights; their names also begin with `ours`.
   virtual void derive_weights(const checkpoint::LoadedWeights& weights, const std::string& ours,
                               DerivedWeights& derived) const {
     (void)weights, (void)ours, (void)derived;
@@ -65,7 +65,7 @@ class Mixer {
   // Adds the pages and the state that one such layer keeps, if any, on the rank of `needs`.
   virtual CacheLayer add_layer(CacheNeeds& needs) const = 0;
 
-  // x [T, H] -> [T, H], within scope(). `cache` is what add_layer() returned.
+  // x [T, H] -> [T, H]; call within scope(). `cache` is what add_layer() returned.
   virtual graph::Value build(graph::GraphBuilder& g, graph::Value x, const LayerInputs& inputs,
                              const CacheLayer& cache) const = 0;
 };
@@ -80,7 +80,7 @@ class FeedForward {
   virtual void add_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
                            const std::string& hub) const = 0;
 
-  // x [T, H] -> [T, H], within "mlp.".
+  // x [T, H] -> [T, H]; call within "mlp.".
   virtual graph::Value build(graph::GraphBuilder& g, graph::Value x) const = 0;
 };
 

@@ -44,7 +44,8 @@ class Decoder final : public Model {
   [[nodiscard]] std::vector<std::string> ignored_prefixes() const override {
     std::vector<std::string> prefixes = options_.ignored_prefixes;
     if (!config_.tie_word_embeddings) return prefixes;
-    prefixes.push_back(options_.hub_head + ".");  // files may have it nevertheless
+    prefixes.push_back(options_.hub_head + ".");  // files may store a head although embeddings are
+                                                  // tied
     for (const DecoderNames& names : options_.other_names) prefixes.push_back(names.head + ".");
     return prefixes;
   }

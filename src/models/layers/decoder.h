@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decoder: the model that all families share the frame of: embedding, layers, final norm, head. A
-// family says which blocks each layer has (layer.h), and how its checkpoints spell the rest.
+// Decoder: the structure that all families share: embedding, layers, final norm, head. A family
+// supplies the blocks of each layer (layer.h) and the hub's names.
 #pragma once
 
 #include <cstdint>
@@ -21,47 +21,51 @@ namespace heddle::models {
 struct DecoderNames {
   std::string prefix = "model.";  // prefix of all weights except the head
   std::string head = "lm_head";
-  std::string layers = "layers.";  // after the prefix
+  std::string layers = "layers.";  // prefix of the layers' names, after `prefix`
 };
 
 struct DecoderOptions {
   std::string hub_prefix = "model.";  // prefix of all weights except lm_head
   std::string hub_head = "lm_head";
-  std::string hub_norm = "norm";                               // the last norm, after the prefix
-  std::vector<std::string> hub_embeddings = {"embed_tokens"};  // any of these, after the prefix
+  // the final norm's name, after hub_prefix
+  std::string hub_norm = "norm";
+  // names of the embedding, after hub_prefix; files have one of them
+  std::vector<std::string> hub_embeddings = {"embed_tokens"};
   std::vector<DecoderNames> other_names = {};  // alternative names in the family's checkpoints
   NormKind norm_kind = NormKind::kRms;
-  float norm_offset = 0;         // 1: norms are zero-centred, they multiply by 1 + w
-  bool norms_embedding = false;  // what enters the first layer, by a norm without a weight
-  std::vector<std::string> ignored_prefixes = {};  // hub tensors a plain pass has no use for
-  std::vector<RopeTable> rope_tables = {};  // tables that layers refer to; empty: the config's
+  float norm_offset = 0;         // added to norm weights; 1: norms are zero-centred
+  bool norms_embedding = false;  // the first layer's input passes a norm without a weight
+  std::vector<std::string> ignored_prefixes = {};  // prefixes of hub tensors that a plain forward
+                                                   // pass does not use
+  std::vector<RopeTable> rope_tables = {};  // rotary tables that layers select from; empty: the
+                                            // config's
   double embedding_scale = 1;
   bool head_bias = false;
   double logit_scale = 1;
-  double logit_softcap = 0;  // c of c tanh(logit / c), after the scale; 0: none
+  double logit_softcap = 0;  // c in c tanh(logit / c), applied after logit_scale; 0: no cap
   std::unique_ptr<const SharedInputs> shared_inputs = nullptr;
 };
 
-// One layer for each of config.num_layers.
+// `layers` has one element for each of config.num_layers.
 std::unique_ptr<const Model> make_decoder(const checkpoint::ModelConfig& config,
                                           DecoderOptions options, std::vector<DecoderLayer> layers);
 
-// Everything but the attention in the layers of a plain transformer.
+// Options for the parts of a plain transformer's layers other than the attention.
 struct LayerOptions {
   Frame frame = Frame::kPre;
   double residual_scale = 1;
   MlpOptions mlp = {};
-  std::string mlp_scope = "mlp.";  // the hub's name of a dense block
-  std::string moe_scope = "mlp.";  // the hub's name of a block with experts
+  std::string mlp_scope = "mlp.";  // hub prefix of a dense MLP
+  std::string moe_scope = "mlp.";  // hub prefix of a block with experts
 };
 
-// The layers of a plain transformer as its config.json describes them: `attention` with the window
-// and the rotary table of each layer, and an MLP or experts.
+// The layers of a plain transformer as its config.json describes them: `attention`, adapted to the
+// window and the rotary table of each layer, and an MLP or experts.
 std::vector<DecoderLayer> transformer_layers(const checkpoint::ModelConfig& config,
                                              const AttentionOptions& attention,
                                              const LayerOptions& options = {});
 
-// One of these layers, with the attention of this layer.
+// One layer of a plain transformer, with this layer's attention.
 DecoderLayer transformer_layer(const checkpoint::ModelConfig& config,
                                const AttentionOptions& attention, const LayerOptions& options,
                                int64_t layer);

@@ -4,8 +4,8 @@
 // Yang, Kautz and Hatamizadeh, "Gated Delta Networks", arXiv:2412.06464.
 //     S <- exp(g) S       S <- S + k (beta (v - S'k))'       o = S'q,      beta = s sigmoid(b)
 //     g = -exp(A_log) softplus(a + dt_bias)       one per value head, or per key channel of a head
-// with s = 1, or 2 where the config says so.
-// A family's own mixer says where q, k, v, a and b come from and what becomes of o.
+// with s = 1, or 2 if the config says so. A derived mixer computes q, k, v, a and b and processes
+// o.
 #pragma once
 
 #include <string>
@@ -39,19 +39,19 @@ class DeltaRuleMixer : public Mixer {
   graph::Value delta_rule(graph::GraphBuilder& g, graph::Value qkv, graph::Value a, graph::Value b,
                           const CacheLayer& cache) const;
 
-  // "A_log" [Nv], which may be stored in any of `shapes`, and "dt_bias" [dt.size].
+  // Adds "A_log" [Nv], which may be stored in any of `shapes`, and "dt_bias" [dt.size].
   void add_decay_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
                          const std::string& hub, const std::vector<Shape>& a_log_shapes,
                          const checkpoint::CutPart& dt) const;
 
-  // Channels that pass through the convolution: queries, keys, values.
+  // Number of channels in the convolution: queries, keys and values.
   [[nodiscard]] int64_t conv_channels() const {
     return 2 * config_.key_width() + config_.value_width();
   }
 
-  // How ranks cut tensors as wide as all queries, as all values, or with one number per value head.
-  // Each rank has a share of the value heads, and the key heads that they read, which several ranks
-  // may copy.
+  // How ranks cut tensors that are as wide as all queries, as all values, or that have one number
+  // per value head. Each rank has a share of the value heads, and the key heads that those read;
+  // several ranks may have copies of a key head.
   [[nodiscard]] checkpoint::CutPart queries() const {
     return {config_.key_width(), config_.key_head_dim, checkpoint::PartCut::kCopied};
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads how config.json describes experts: their sizes, which layers have them, and which of them
-// may be chosen. Families spell the same things differently, so the keys come from them. Errors
-// stay in the reader.
+// Reads how config.json describes experts: their sizes, which layers have them, and which experts a
+// token may choose. Families spell these keys differently, so each passes its own keys. Errors are
+// stored in the reader.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,8 @@ namespace heddle::models {
 
 struct SizeKey {
   std::string_view name;
-  std::optional<int64_t> fallback = std::nullopt;  // none: the key is required
+  std::optional<int64_t> fallback = std::nullopt;  // value if the key is absent; none: the key is
+                                                   // required
 };
 
 struct ExpertKeys {
@@ -24,28 +25,32 @@ struct ExpertKeys {
   SizeKey width;  // width of one expert
 };
 
-// The routed experts; a token chooses no more than there are.
+// Reads the routed experts. A token must not choose more experts than there are.
 checkpoint::MoeConfig read_experts(checkpoint::ConfigReader& reader, const ExpertKeys& keys);
 
-// Shared experts as a number of experts of the same width: side by side they are one.
+// Reads shared experts that are given as a number of experts of the same width: they are computed
+// as one wider expert.
 void read_shared_experts(checkpoint::ConfigReader& reader, std::string_view count_key,
                          checkpoint::MoeConfig& moe);
 
-// Limits the choice to the best of `groups_key` groups, of which topk_group are kept. `moe` has a
-// router.
+// Reads the limit of the choice to the best topk_group of the `groups_key` groups. `moe` must have
+// a router.
 void read_expert_groups(checkpoint::ConfigReader& reader, std::string_view groups_key,
                         checkpoint::MoeConfig& moe);
 
-// Fills in is_moe_layer and moe: every decoder_sparse_step-th layer has experts unless it is among
-// mlp_only_layers; none has where their count is 0. Numbers there that are no layer are noted.
+// Fills in is_moe_layer and moe: every decoder_sparse_step-th layer has experts unless
+// mlp_only_layers lists it. If the number of experts is 0, no layer has them. Entries of
+// mlp_only_layers that are not layer indices are noted.
 void read_stepped_experts(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config,
                           const ExpertKeys& keys);
 
-// Fills in is_moe_layer: layers from first_k_dense_replace on whose number moe_layer_freq divides.
+// Fills in is_moe_layer: experts are in the layers from first_k_dense_replace on whose index
+// moe_layer_freq divides.
 void read_first_dense_layers(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config,
                              int64_t default_dense);
 
-// The same for later files with mlp_layer_types, "sparse" or "dense" for each layer.
+// As read_first_dense_layers(), for newer files with mlp_layer_types: "sparse" or "dense" for each
+// layer.
 void read_listed_moe_layers(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config,
                             int64_t default_dense);
 

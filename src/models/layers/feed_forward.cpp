@@ -33,7 +33,7 @@ checkpoint::Assembly all_experts(const std::string& name, int64_t E, int64_t N, 
   return {std::move(piece)};
 }
 
-// Two tensors [E, I, H], side by side in each expert.
+// The gate and up projections of all experts, two tensors [E, I, H], as one [E, 2 I, H].
 checkpoint::Assembly gate_then_up(const std::string& hub, int64_t E, int64_t I, int64_t H) {
   checkpoint::Assembly assembly;
   for (const auto& [name, first] :
@@ -53,7 +53,7 @@ void SparseMoe::add_weights(std::vector<WeightSpec>& specs, const std::string& o
                             const std::string& hub) const {
   const int64_t H = hidden_size_;
   const int64_t Is = config_.shared_intermediate_size;
-  // The hub's name is singular if there is a gate.
+  // The hub's name is singular if the shared expert is gated.
   const std::string shared =
       hub + (config_.gated_shared_expert ? "shared_expert." : "shared_experts.");
   std::vector<HubLinear> entry;
@@ -103,8 +103,8 @@ void SparseMoe::add_router(std::vector<WeightSpec>& specs, const std::string& ou
        .dtype = WeightDType::kF32});
 }
 
-// One matrix per expert and projection, under either set of names, or all experts in one tensor or
-// in one of each projection.
+// Layouts: one matrix per expert and projection, under either of two sets of names; all experts in
+// one tensor; or one tensor for each projection.
 void add_expert_weights(std::vector<WeightSpec>& specs, const std::string& ours,
                         const std::string& hub, int64_t hidden_size,
                         const checkpoint::MoeConfig& config) {
@@ -145,7 +145,8 @@ void add_expert_weights(std::vector<WeightSpec>& specs, const std::string& ours,
 }
 
 Value SparseMoe::build(graph::GraphBuilder& g, Value x) const {
-  // Scores decide: a product that has them is fp32.
+  // A product with router scores is in fp32, because small differences change the choice of
+  // experts.
   const DType dtype = config_.router ? g.activations() : DType::kF32;
   std::vector<LinearPart> parts;
   if (has_shared()) {
@@ -204,7 +205,7 @@ void GatedMlp::add_weights(std::vector<WeightSpec>& specs, const std::string& ou
     add_linear_weights(weights, ours + "gate_up", parts, H, rows_cut({{I}, {I}}), options_.bias);
     return weights;
   };
-  if (options_.is_fused) {  // GGUF files may have them apart all the same
+  if (options_.is_fused) {  // GGUF files may store gate and up separately even so
     add_either(specs, gate_up(fused), gate_up(two));
   } else {
     std::ranges::move(gate_up(two), std::back_inserter(specs));

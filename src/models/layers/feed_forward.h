@@ -13,7 +13,7 @@
 
 namespace heddle::models {
 
-// f of W_down(f(W_gate x) * (W_up x)).
+// The function f in W_down(f(W_gate x) * (W_up x)).
 enum class GatedActivation : uint8_t { kSilu, kGelu };
 
 // The hub's names of the three products.
@@ -21,20 +21,20 @@ struct MlpNames {
   const char* gate = "gate_proj";
   const char* up = "up_proj";
   const char* down = "down_proj";
-  const char* fused = "gate_up_proj";  // gate and up
+  const char* fused = "gate_up_proj";  // one tensor with gate and up
 };
 
 struct MlpOptions {
   GatedActivation activation = GatedActivation::kSilu;
-  double limit = 0;       // bounds f(W_gate x) and W_up x (Step 3.5, of kSilu); 0: neither
+  double limit = 0;       // bound on f(W_gate x) and W_up x, only for kSilu (Step 3.5); 0: no bound
   double gate_scale = 1;  // factor on W_gate x
-  bool bias = false;      // on every product
-  bool is_fused = false;  // the hub has one gate_up_proj
+  bool bias = false;      // each of the three products has a bias
+  bool is_fused = false;  // the hub has one tensor gate_up_proj instead of two
   MlpNames names = {};
 };
 
-// SwiGLU and its kin: W_down(f(W_gate x) * (W_up x)). Shazeer, arXiv:2002.05202. Gate and up are
-// one product.
+// SwiGLU and its variants: W_down(f(W_gate x) * (W_up x)). Shazeer, arXiv:2002.05202. Gate and up
+// are computed as one product.
 class GatedMlp final : public FeedForward {
  public:
   GatedMlp(int64_t hidden_size, int64_t intermediate_size, const MlpOptions& options = {})
@@ -78,12 +78,13 @@ class SquaredReluMlp final : public FeedForward {
 // "DeepSeekMoE", arXiv:2401.06066. Without gates (MoeConfig::has_gates) all of them are
 // SquaredReluMlp; with a latent size the chosen ones read W_1 x, and W_2 is applied to their sum.
 //
-// The shared expert's two products, its gate and a plain router read x once: they are one product.
-// A router with a RouterConfig is a product of its own, in fp32 whatever the run's dtype: its
-// scores decide. So is a product that a plain router is a part of.
+// The shared expert's two products, its gate and a plain router all read x, so they are computed as
+// one product. A router with a RouterConfig is a separate product in fp32, whatever the run's
+// dtype, because small differences in its scores change the choice. A product that includes a plain
+// router is in fp32 for the same reason.
 class SparseMoe final : public FeedForward {
  public:
-  // `limit` bounds both factors of the routed experts' activation (Step 3.5); 0: neither.
+  // `limit`: bound on both factors of the routed experts' activation (Step 3.5); 0: no bound.
   SparseMoe(int64_t hidden_size, const checkpoint::MoeConfig& config, double limit = 0)
       : hidden_size_(hidden_size), config_(config), limit_(limit) {}
 
@@ -107,13 +108,14 @@ class SparseMoe final : public FeedForward {
   double limit_;
 };
 
-// The weights of experts, "experts.w13" and "experts.w2" below `ours`, in all the ways that
-// families store them under the prefix `hub`. `hidden_size` is the width of their input.
+// Adds the weights of experts, "experts.w13" and "experts.w2" below `ours`, with all the layouts in
+// which families store them under the prefix `hub`. `hidden_size` is the width of the experts'
+// input.
 void add_expert_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
                         const std::string& hub, int64_t hidden_size,
                         const checkpoint::MoeConfig& config);
 
-// An MLP, or experts where config.is_moe_layer has the layer.
+// Experts if config.is_moe_layer is true for the layer, otherwise an MLP.
 std::unique_ptr<const FeedForward> make_feed_forward(const checkpoint::ModelConfig& config,
                                                      int64_t layer, const MlpOptions& mlp = {});
 

@@ -38,8 +38,8 @@ checkpoint::WeightSpec GatedDeltaNet::joined_input(const std::string& ours,
                                         .num_value_heads = Nv,
                                         .key_dim = config_.key_head_dim,
                                         .value_dim = config_.value_head_dim};
-  // Qwen3-Next interleaves them by key head, Qwen3.5 stores them apart; the names tell, because
-  // quantisers split what was one.
+  // Qwen3-Next interleaves the projections by key head, Qwen3.5 stores them one after the other.
+  // The tensors' names distinguish them, because quantisation tools split Qwen3-Next's tensors.
   const checkpoint::Assembly interleaved = {
       {.tensor = {hub + "in_proj_qkvz.weight", {C + Vd, H}},
        .runs = checkpoint::deinterleave_qkvz_rows(heads)},
@@ -50,8 +50,8 @@ checkpoint::WeightSpec GatedDeltaNet::joined_input(const std::string& ours,
                                 {hub + "in_proj_z.weight", {Vd, H}},
                                 {hub + "in_proj_b.weight", {Nv, H}},
                                 {hub + "in_proj_a.weight", {Nv, H}}});
-  // As the other form of these layers has them: from GGUF files whose converter has reordered the
-  // values alone.
+  // The layout of kApart layers, also for GGUF files, whose converter has reordered only the
+  // values.
   const int64_t Kd = config_.key_width();
   const checkpoint::Assembly all_apart =
       checkpoint::concatenated({{hub + "q_proj.weight", {Kd, H}},
@@ -78,7 +78,8 @@ std::vector<checkpoint::Assembly> GatedDeltaNet::convolution(const std::string& 
   };
   cut(config_.key_width(), config_.key_width());
   if (tensors_ == DeltaNetTensors::kJoined) return alternatives;
-  // Transformers 5 saves the whole in three equal pieces, whatever their names say.
+  // Transformers 5 saves the convolution in three equal pieces, although their names suggest
+  // queries, keys and values.
   const int64_t third = (C + 2) / 3;
   if (2 * third < C) cut(third, third);
   return alternatives;

@@ -12,10 +12,10 @@
 
 namespace heddle::models {
 
-// How the hub stores such a layer.
+// How the hub stores the projections of such a layer.
 enum class DeltaNetTensors : uint8_t {
-  kJoined,  // Qwen3-Next and Qwen3.5: queries, keys and values in one tensor at least
-  kApart,   // OLMo Hybrid: each projection in its own, z as g_proj; o_norm and o_proj
+  kJoined,  // Qwen3-Next and Qwen3.5: at least queries, keys and values are in one tensor
+  kApart,   // OLMo Hybrid: one tensor per projection, with z named g_proj; also o_norm and o_proj
 };
 
 class GatedDeltaNet final : public DeltaRuleMixer {
@@ -32,7 +32,7 @@ class GatedDeltaNet final : public DeltaRuleMixer {
                      const CacheLayer& cache) const override;
 
  private:
-  // The weight of [q | k | v | z | b | a]: all read x, so that they are one product.
+  // The weight of [q | k | v | z | b | a]: all of them read x, so they are one product.
   [[nodiscard]] checkpoint::WeightSpec joined_input(const std::string& ours,
                                                     const std::string& hub) const;
   [[nodiscard]] std::vector<checkpoint::Assembly> convolution(const std::string& hub) const;

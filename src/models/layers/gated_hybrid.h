@@ -18,13 +18,13 @@
 namespace heddle::models {
 
 // Fills in layer_kinds (layer_types or full_attention_interval), linear_attention (linear_*) and
-// the default rotary fraction. Errors stay in the reader.
+// the default rotary fraction. Errors are stored in the reader.
 void read_gated_hybrid(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config);
 
 std::vector<DecoderLayer> gated_hybrid_layers(const checkpoint::ModelConfig& config);
 
-// The multi-token-prediction head below "mtp.": an attention layer, with experts if the model has
-// them.
+// The multi-token-prediction head, stored under "mtp.": an attention layer, with experts if the
+// model has experts.
 std::unique_ptr<const DraftModel> gated_hybrid_head(const checkpoint::ModelConfig& config);
 
 }  // namespace heddle::models

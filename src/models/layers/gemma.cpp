@@ -15,7 +15,7 @@ checkpoint::SharedKeys gemma_keys(checkpoint::ConfigReader& /*reader*/) {
 
 void require_gelu(checkpoint::ConfigReader& reader) {
   const std::string_view key = "hidden_activation";
-  reader.disregard("hidden_act");  // transformers does not read it
+  reader.disregard("hidden_act");  // transformers does not read this key
   if (reader.text(key, std::string("gelu_pytorch_tanh")) != "gelu_pytorch_tanh") {
     reader.refuse(key, "only \"gelu_pytorch_tanh\" is served");
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts that Gemma 3 and Gemma 4 share beside their layers.
+// The parts that Gemma 3 and Gemma 4 share, in addition to their layers.
 //
 // Threading: values, used while a model loads.
 #pragma once
@@ -10,16 +10,16 @@
 
 namespace heddle::models {
 
-// Their embeddings are tied, and their activation is not SiLU.
+// Shared keys of both: embeddings are tied, and the activation is not SiLU.
 checkpoint::SharedKeys gemma_keys(checkpoint::ConfigReader& reader);
 
-// hidden_activation, by either of its names, must be the GELU with a tanh.
+// Refuses a hidden_activation, under either of its names, other than the GELU with tanh.
 void require_gelu(checkpoint::ConfigReader& reader);
 
-// sqrt(H), rounded as the embeddings are.
+// The factor on embeddings: sqrt(H), rounded to the dtype of the embeddings.
 [[nodiscard]] double gemma_embedding_scale(const checkpoint::ModelConfig& config);
 
-// Adds the names of checkpoints with towers for images or sounds, and ignores the towers.
+// Adds the weight names of checkpoints with image or audio towers, and ignores the towers' tensors.
 void use_vision_names(const checkpoint::ModelConfig& config, DecoderOptions& options);
 
 }  // namespace heddle::models

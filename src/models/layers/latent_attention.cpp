@@ -16,13 +16,13 @@ using graph::Value;
 
 namespace {
 
-// The reference classes never pass rms_norm_eps to the two norms inside.
+// Epsilon of the two inner norms: transformers' classes never pass rms_norm_eps to them.
 constexpr double kInnerEpsilon = 1e-6;
 
-// The key and value projection.
+// The hub's name of the projection from latents to keys and values.
 constexpr std::string_view kProjection = "kv_b_proj";
 
-// A quantised weight [N, K] as fp32 or, where the run has 16 bits, as bf16.
+// Dequantises a weight [N, K] to fp32 or, in a 16-bit run, to bf16.
 Tensor dense(const TensorView& weight) {
   const int64_t K = weight.shape[1];
   const auto rounds = [](const auto& part) { return part.packed.may_round_x; };
@@ -90,7 +90,7 @@ void LatentAttention::derive_weights(const checkpoint::LoadedWeights& weights,
                                      const std::string& ours, DerivedWeights& derived) const {
   const TensorView& stored = weights[ours + std::string(kProjection)];
   if (stored.dtype != DType::kPacked) return;
-  // One product reads its rows, another its columns: packed rows serve only the first.
+  // One product reads the weight's rows, another its columns; packed rows support only the first.
   derived.emplace_back(ours + std::string(kProjection) + std::string(kDenseEnding), dense(stored));
 }
 
@@ -100,7 +100,8 @@ CacheLayer LatentAttention::add_layer(CacheNeeds& needs) const {
   return {.pages = needs.add_kv_layer(shape, /*window=*/0)};
 }
 
-// GGUF files have what keys and what values come from apart, and the first of them transposed.
+// GGUF files store the key part and the value part of this projection separately, the key part
+// transposed.
 checkpoint::Assembly LatentAttention::split_projection(const std::string& hub) const {
   const int64_t C = latent_.kv_lora_rank;
   const int64_t keys = latent_.qk_nope_head_dim, values = latent_.v_head_dim;
@@ -123,12 +124,12 @@ void LatentAttention::add_weights(std::vector<checkpoint::WeightSpec>& specs,
   const bool low_rank = latent_.q_lora_rank > 0;
   const int64_t query_dim = latent_.qk_nope_head_dim + latent_.qk_rope_head_dim;
   const int64_t latent_rows = C + latent_.qk_rope_head_dim;
-  // Every rank has the latents.
+  // Every rank has the whole latents.
   const auto in_cut =
       low_rank
           ? checkpoint::WeightCut()
           : rows_cut({{query_rows(), query_dim}, {latent_rows, 1, checkpoint::PartCut::kWhole}});
-  // [queries, or their latent | latent | shared key part]: all read x.
+  // One product of x: [queries, or their latent | latent | shared key part].
   add_linear_weights(specs, ours + "in_proj",
                      {{hub + (low_rank ? "q_a_proj" : "q_proj"), query_rows()},
                       {hub + "kv_a_proj_with_mqa", latent_rows}},

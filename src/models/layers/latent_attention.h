@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Multi-head latent attention: keys and values of all heads come from one narrow row per token,
-// which is all that is cached.
+// Multi-head latent attention: keys and values of all heads are computed from one narrow row per
+// token, and only that row is cached.
 //     q_h = [q_nope | rope(q_pe)] = W_q x, or W_qb norm(W_qa x)
 //     c = norm(c'), [c' | k_pe] = W_kva x                                     c: the latent
 //     k_h = [W_UK,h c | rope(k_pe)],  v_h = W_UV,h c
 //     y = W_o concat_h(softmax(scale * q_h k_h') v_h)
-// DeepSeek-AI, "DeepSeek-V2", arXiv:2405.04434. W_UK and W_UV move to the other side of attention
-// (absorb_query, expand_values: ops/attention/latent_projection.h), so that it runs over the rows
-// [c | rope(k_pe)] themselves, prefill and decode alike. Kimi-Linear does not rotate.
+// DeepSeek-AI, "DeepSeek-V2", arXiv:2405.04434. W_UK is applied to the queries and W_UV to the
+// attention's output (absorb_query, expand_values: ops/attention/latent_projection.h), so that
+// attention runs over the cached rows [c | rope(k_pe)], in prefill and decode alike. Kimi-Linear
+// does not rotate.
 #pragma once
 
 #include <string>
@@ -22,7 +23,7 @@ namespace heddle::models {
 
 class LatentAttention final : public Mixer {
  public:
-  // `config` has latent_attention.
+  // `config` must have latent_attention.
   explicit LatentAttention(const checkpoint::ModelConfig& config);
 
   [[nodiscard]] std::string_view scope() const override { return "self_attn."; }
@@ -42,7 +43,7 @@ class LatentAttention final : public Mixer {
     return num_heads_ * (latent_.qk_nope_head_dim + latent_.qk_rope_head_dim);
   }
 
-  // Rows that the first product gives for queries.
+  // Number of rows of the first product that belong to the queries.
   [[nodiscard]] int64_t query_rows() const {
     return latent_.q_lora_rank > 0 ? latent_.q_lora_rank : query_width();
   }
@@ -53,12 +54,12 @@ class LatentAttention final : public Mixer {
   int64_t hidden_size_;
   int64_t num_heads_;
   double rope_factor_;
-  bool scales_queries_;  // by their positions: LayerInputs::query_scale
+  bool scales_queries_;  // scales queries by their position: LayerInputs::query_scale
   double scale_;
 };
 
-// Fills in latent_attention and head_dim, the width that positions rotate; head_dim in the file
-// means nothing. Errors stay in the reader.
+// Fills in latent_attention and head_dim, the width of the rotated part; the file's own head_dim is
+// ignored. Errors are stored in the reader.
 void read_latent_attention(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config);
 
 }  // namespace heddle::models

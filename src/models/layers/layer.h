@@ -2,9 +2,9 @@
 // DecoderLayer: a layer as a list of residual blocks, and the functions that add its weights and
 // build it. A block reads the residual stream x [T, H] and writes the next one:
 //
-//     u  = norm(x)                        x itself where the block has no norm
+//     u  = norm(x)                        u = x if the block has no norm
 //     y  = sum over its branches of scale_F F(u)           F: a mixer or a feed-forward block
-//     x' = keep x + scale norm_after(y)                    u in the place of x: keeps_normed
+//     x' = keep x + scale norm_after(y)                    with keeps_normed: u for x
 //
 // The forms that families have, with the fields that are not at their defaults:
 //
@@ -39,16 +39,18 @@ struct Branch {
   std::unique_ptr<const Mixer> mixer = nullptr;
   std::unique_ptr<const FeedForward> feed_forward = nullptr;
   double scale = 1;
-  std::optional<std::string> hub_scope = {};  // the hub's name, "mixer."; none: scope()
+  std::optional<std::string> hub_scope = {};  // prefix of the hub's names: "mixer."; none: scope()
 
-  // The prefix of our names for the weights of the branch, within the layer: "self_attn.", "mlp.".
+  // The prefix of our names for the branch's weights within the layer: "self_attn.", "mlp.".
   [[nodiscard]] std::string_view scope() const;
 };
 
 struct ResidualBlock {
-  std::string norm = {};  // hub name within the layer: "input_layernorm"; empty: none
+  std::string norm = {};  // hub name of the norm, within the layer: "input_layernorm"; empty: the
+                          // block has no norm
   std::vector<Branch> branches = {};
-  std::string norm_after = {};  // hub name within the layer; empty: none
+  std::string norm_after = {};  // hub name of the norm after the block, within the layer; empty:
+                                // there is none
   double scale = 1;
   double keep = 1;
   bool keeps_normed = false;
@@ -57,17 +59,17 @@ struct ResidualBlock {
 struct DecoderLayer {
   std::vector<ResidualBlock> blocks;
 
-  // Other names that files have for norms of these blocks: ours, the hub's.
+  // Alternative hub names of these norms, as pairs (our name, hub name).
   std::vector<std::pair<std::string, std::string>> other_norms = {};
 
-  // The hub's name of a tensor [1] that multiplies the layer's result; empty: none.
+  // The hub's name of a tensor [1] that multiplies the layer's result; empty: there is none.
   std::string scale = {};
 };
 
-// The norms of a layer of two blocks, a mixer's and a feed-forward block's (the table above).
+// Where the norms are in a layer with a mixer block and a feed-forward block (see the table above).
 enum class Frame : uint8_t { kPre, kPost, kSandwich, kParallel };
 
-// The layer, with the names that the hub has for its norms in this frame; `scale` is that of every
+// A layer with the hub's usual names for the norms of this frame; `scale` is the scale of each
 // block.
 DecoderLayer make_layer(Frame frame, Branch mixer, Branch feed_forward, double scale = 1);
 
@@ -75,18 +77,19 @@ DecoderLayer make_layer(Frame frame, Branch mixer, Branch feed_forward, double s
 DecoderLayer pre_norm_layer(std::unique_ptr<const Mixer> mixer,
                             std::unique_ptr<const FeedForward> feed_forward);
 
-// The weights of one layer, its norms included. `ours` and `hub` are its prefix: "layers.3.".
+// Adds the weights of one layer, its norms included. `ours` and `hub` are prefixes: "layers.3.".
 void add_layer_weights(std::vector<checkpoint::WeightSpec>& specs, const DecoderLayer& layer,
                        const std::string& ours, const std::string& hub, int64_t hidden_size,
                        const NormForm& norms);
 
-// Mixer::derive_weights() of its mixers, below `ours`, and what its norms compute with.
+// Adds the results of Mixer::derive_weights() of all mixers, named below `ours`, and the weights
+// that norms without a stored weight use.
 void derive_layer_weights(const checkpoint::LoadedWeights& weights, const DecoderLayer& layer,
                           const std::string& ours, int64_t hidden_size, const NormForm& norms,
                           DerivedWeights& derived);
 
-// Adds what a sequence keeps of the layer, which the hub names `hub`. Returns what
-// Mixer::add_layer() gave for each of its mixers, in order.
+// Adds the memory that a sequence needs for the layer, whose hub prefix is `hub`. Returns the
+// results of Mixer::add_layer() of all its mixers, in order.
 std::vector<CacheLayer> add_layer_needs(CacheNeeds& needs, const DecoderLayer& layer,
                                         const std::string& hub);
 

@@ -27,13 +27,14 @@ int64_t num_rows(const std::vector<HubLinear>& parts) {
   return rows;
 }
 
-// Some rows of a weight.
+// A range of a weight's rows.
 struct Rows {
   int64_t first = 0;
   int64_t count = 0;
 };
 
-// Every product of a linear layer: x with a weight and its bias, or with some rows of a weight.
+// The only multiplication by a weight: x times a weight plus its bias, or times some rows of a
+// weight.
 graph::Value product(graph::GraphBuilder& g, graph::Value x, std::string_view name,
                      std::optional<Rows> rows, DType dtype) {
   const std::string bias = std::string(name) + std::string(kBias);
@@ -46,7 +47,8 @@ graph::Value product(graph::GraphBuilder& g, graph::Value x, std::string_view na
   return g.linear(x, g.weight(name), g.has_weight(bias) ? g.weight(bias) : graph::Value{}, dtype);
 }
 
-// The tensors of `parts` whose names end so, end to end; rows of in_features or, with 0, of one.
+// The tensors of `parts` whose names end in `suffix`, end to end. Rows have in_features elements
+// or, if that is 0, one element.
 Assembly assemble(const std::vector<HubLinear>& parts, std::string_view suffix,
                   int64_t in_features) {
   Assembly assembly;
@@ -73,7 +75,7 @@ void add_linear_weights(std::vector<checkpoint::WeightSpec>& specs, const std::s
                    .alternatives = {assemble(parts, ".weight", in_features)},
                    .cut = cut});
   if (!bias) return;
-  // Biases are large in some heads: they are kept and added in fp32.
+  // Biases are large in some heads, so they are stored and added in fp32.
   specs.push_back({.name = ours + std::string(kBias),
                    .shape = {num_rows(parts)},
                    .alternatives = {assemble(parts, kBias, 0)},

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights of linear layers and norms: the one place that knows how the hub stores either, and the
-// one place that multiplies by a weight. Ranks, adapters and formats of weights concern the
-// products here and nothing else of a model; linear_test.cpp holds the other files to that.
+// Weights of linear layers and norms: the only code that knows how the hub stores them, and the
+// only code that multiplies by a weight. Ranks, adapters and weight formats affect only these
+// products and no other part of a model; linear_test.cpp checks that other files contain no
+// products.
 #pragma once
 
 #include <cstdint>
@@ -16,35 +17,39 @@
 
 namespace heddle::models {
 
-// A linear layer of the hub's, "model.layers.0.self_attn.q_proj", whose rows become some of ours.
+// A linear layer in the hub, "model.layers.0.self_attn.q_proj", whose rows become rows of one of
+// our weights.
 struct HubLinear {
   std::string name;
   int64_t num_rows = 0;
-  std::vector<checkpoint::RowRun> runs = {};  // where its rows go, from 0; none: as they are
+  std::vector<checkpoint::RowRun> runs = {};  // target rows, counted from 0; empty: in stored order
 };
 
-// One product out of several that read the same input: its rows are those of `parts`, end to end.
-// With `bias` every part has one. `cut`: of the product; a bias is cut as its rows are.
+// Adds the weight of one product for several linear layers that read the same input: its rows are
+// those of `parts`, end to end. With `bias`, every part has a bias. `cut` is the cut of the
+// product; a bias is cut like its rows.
 void add_linear_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
                         const std::vector<HubLinear>& parts, int64_t in_features,
                         checkpoint::WeightCut cut = {}, bool bias = false);
 
-// Cuts by rows, and by columns.
+// Cuts a weight by rows, or by columns.
 [[nodiscard]] checkpoint::WeightCut rows_cut(std::vector<checkpoint::CutPart> parts);
 [[nodiscard]] checkpoint::WeightCut columns_cut(std::vector<checkpoint::CutPart> parts);
 
-// By whole experts, or within each.
+// Cuts a weight by whole experts or, if the number of ranks does not divide theirs, within each
+// expert.
 [[nodiscard]] checkpoint::WeightCut experts_cut(checkpoint::WeightCut within);
 
-// The cut of a table with a row for each token.
+// The cut of a table that has a row for each token of the vocabulary.
 [[nodiscard]] checkpoint::WeightCut vocabulary_cut(int64_t vocab_size);
 
-// Appends `specs`, each of which may also be stored as its namesake in `other` says: a family whose
-// checkpoints spell their tensors in two ways declares them twice. Both have the same weights.
+// Appends `specs`. Each may also have the layouts of the spec with the same name in `other`: a
+// family whose checkpoints spell tensors in two ways declares its weights twice. Both lists must
+// have the same weights.
 void add_either(std::vector<checkpoint::WeightSpec>& to, std::vector<checkpoint::WeightSpec> specs,
                 std::vector<checkpoint::WeightSpec> other);
 
-// x [T, K] -> [T, N], plus the bias if the layer was declared with one, in x's dtype or `dtype`.
+// x [T, K] -> [T, N] in `dtype`, by default x's; adds the bias if the layer was declared with one.
 graph::Value linear(graph::GraphBuilder& g, graph::Value x, std::string_view name,
                     std::optional<DType> dtype = std::nullopt);
 
@@ -80,13 +85,13 @@ struct LinearPart {
   DType dtype = DType::kF32;
 };
 
-// linear() whose columns are taken apart, left to right: [T, width] each. Neighbours of one dtype
-// are one product, whose rows of the weight stand together.
+// linear() with its columns split, left to right, into results [T, width]. Neighbouring parts of
+// one dtype are computed as one product over consecutive rows of the weight.
 std::vector<graph::Value> linear_parts(graph::GraphBuilder& g, graph::Value x,
                                        std::string_view name, const std::vector<LinearPart>& parts);
 
-// Products of each head with its rows of "name" or, where derive_weights() has made it plain
-// numbers, "name_dense": `op` is one of ops/attention/latent_projection.h.
+// Multiplies each head by its rows of the weight `name` or, if derive_weights() has dequantised it,
+// of `name` + "_dense". `op` is one of ops/attention/latent_projection.h.
 graph::Value head_products(graph::GraphBuilder& g, std::string_view op, graph::Value x,
                            std::string_view name, const ops::Attrs& attrs);
 
@@ -100,10 +105,10 @@ graph::Value expert_products(graph::GraphBuilder& g, std::string_view op, graph:
 // Suffix of the dense weight that head_products() uses instead of a packed one.
 inline constexpr std::string_view kDenseEnding = "_dense";
 
-// The norms of a model's residual stream.
+// The kinds of norms in a model's residual stream.
 enum class NormKind : uint8_t {
   kRms,
-  kUnitRms,    // without a weight
+  kUnitRms,    // RMS norm without a weight
   kLayer,      // layer norm without a bias
   kLayerBias,  // layer norm with a bias
 };
@@ -111,11 +116,11 @@ enum class NormKind : uint8_t {
 struct NormForm {
   NormKind kind = NormKind::kRms;
   double epsilon = 1e-6;
-  float offset = 0;  // kRms only; 1: zero-centred
+  float offset = 0;  // added to the weight, kRms only; 1: zero-centred norm
 };
 
-// Adds the weights of the norm that the hub calls `hub`: "model.norm". derive_norm_weights() adds
-// the weight of ones that a norm without a weight computes with.
+// Adds the weights of the norm with the hub name `hub`: "model.norm". derive_norm_weights() adds
+// the vector of ones that a norm without a weight uses.
 void add_norm_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
                       const std::string& hub, int64_t width, const NormForm& form);
 void derive_norm_weights(const std::string& ours, int64_t width, const NormForm& form,
@@ -124,7 +129,7 @@ void derive_norm_weights(const std::string& ours, int64_t width, const NormForm&
 graph::Value norm(graph::GraphBuilder& g, graph::Value x, std::string_view name,
                   const NormForm& form);
 
-// The weight of an RMS norm. `offset` is 1 for zero-centred norms, which multiply by 1 + w.
+// Adds the weight of an RMS norm. `offset` is 1 for zero-centred norms, which multiply by 1 + w.
 void add_norm_weight(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
                      const std::string& hub, int64_t width, float offset);
 

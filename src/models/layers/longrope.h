@@ -16,8 +16,8 @@ checkpoint::ConfigReader rope_scaling_of(checkpoint::ConfigReader& reader, bool 
 // Whether the type is longrope, under any of the names that files use for it.
 bool has_longrope(checkpoint::ConfigReader& reader);
 
-// `config` must already have its sizes. The result has no long divisors if the original context is
-// as long as the model's longest.
+// Reads the settings. `config` must already have its sizes. The result has no long divisors if the
+// original context is as long as the model's longest context.
 checkpoint::RopeConfig read_longrope(checkpoint::ConfigReader& reader,
                                      const checkpoint::ModelConfig& config);
 

@@ -34,7 +34,7 @@ struct Mamba2Config {
   double dt_low = 0;
   double dt_high = std::numeric_limits<double>::infinity();
 
-  // Channels of x and of z, of B and of C, and of the convolution.
+  // Numbers of channels: of x and of z; of B and of C; of the convolution.
   [[nodiscard]] int64_t inner() const { return num_heads * head_dim; }
 
   [[nodiscard]] int64_t group_width() const { return num_groups * state_size; }
@@ -44,12 +44,12 @@ struct Mamba2Config {
   bool operator==(const Mamba2Config&) const = default;
 };
 
-// The norm after the recurrence; its weight has a number per channel.
+// The norm after the recurrence; its weight has one number per channel.
 enum class Mamba2Norm : uint8_t {
   kGateFirst,        // norm of y silu(z)
   kGroupsGateFirst,  // norm of y silu(z), per group
   kGroupsNormFirst,  // norm of y per group, times silu(z)
-  kNone,             // y silu(z)
+  kNone,             // no norm: y silu(z)
 };
 
 struct Mamba2Options {
@@ -65,7 +65,8 @@ class Mamba2 final : public Mixer {
 
   [[nodiscard]] std::string_view scope() const override { return "mamba."; }
 
-  // "neg_exp_a_log" from "A_log", and the convolution's weights times the factors of its inputs.
+  // Derives "neg_exp_a_log" from "A_log", and the convolution's weights times the factors of its
+  // inputs.
   void derive_weights(const checkpoint::LoadedWeights& weights, const std::string& ours,
                       DerivedWeights& derived) const override;
   void add_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
@@ -83,19 +84,19 @@ class Mamba2 final : public Mixer {
   Mamba2Options options_;
 };
 
-// The keys mamba_n_heads, mamba_d_head, mamba_d_state, mamba_n_groups, mamba_d_conv, mamba_expand,
-// mamba_conv_bias, mamba_proj_bias and time_step_limit. `inner_key`: one that may give the channels
-// of x, or empty. Errors stay in the reader.
+// Reads mamba_n_heads, mamba_d_head, mamba_d_state, mamba_n_groups, mamba_d_conv, mamba_expand,
+// mamba_conv_bias, mamba_proj_bias and time_step_limit. `inner_key`: a key that may give the number
+// of channels of x, or empty. Errors are stored in the reader.
 Mamba2Config read_mamba2(checkpoint::ConfigReader& reader, const checkpoint::ModelConfig& config,
                          std::string_view inner_key = {});
 
-// time_step_limit, or mamba_dt_limit: what dt is clamped to, in every form of the recurrence; not
-// at all where the file has none. time_step_min, time_step_max and time_step_floor are of the
-// initial weights.
+// Reads time_step_limit or mamba_dt_limit, the bounds of dt in every form of the recurrence;
+// without either key, dt is not clamped. time_step_min, time_step_max and time_step_floor concern
+// only the initial weights.
 void read_time_step_limit(checkpoint::ConfigReader& reader, Mamba2Config& mamba);
 
-// Checks that groups share the heads evenly and that channels are not too many. Errors stay in the
-// reader.
+// Checks that the groups share the heads evenly and that there are not too many channels. Errors
+// are stored in the reader.
 void check_mamba2(checkpoint::ConfigReader& reader, const Mamba2Config& mamba,
                   std::string_view groups_key);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// LFM2 and LFM2-MoE: gated short convolutions, every few layers grouped-query attention with norms
-// of queries and keys, and in the second, after the first layers, experts that are chosen by
+// LFM2 and LFM2-MoE: gated short convolutions and, every few layers, grouped-query attention with
+// norms of queries and keys. In LFM2-MoE all but the first layers have experts that are chosen by
 // corrected sigmoid scores. Liquid AI, "LFM2 Technical Report", arXiv:2511.23404.
 #include <algorithm>
 #include <memory>
@@ -46,8 +46,8 @@ checkpoint::SharedKeys lfm2_keys(ConfigReader& reader) {
           .default_max_positions = 128000};
 }
 
-// layer_types or, in files before it, full_attn_idxs; a dense model without either has attention
-// alone.
+// Reads layer_types or, in older files, full_attn_idxs. A dense model without either key has only
+// attention layers.
 void read_lfm2_layers(ConfigReader& reader, ModelConfig& config) {
   constexpr std::string_view kList = "full_attn_idxs", kTypes = "layer_types";
   const bool has_list = reader.has(kList);
@@ -68,7 +68,7 @@ void read_lfm2_layers(ConfigReader& reader, ModelConfig& config) {
   }
 }
 
-// Files give a width from which two thirds are taken, rounded up.
+// The MLP's width: two thirds of the file's value, rounded up.
 int64_t lfm2_mlp_width(ConfigReader& reader) {
   const int64_t width =
       reader.integer(reader.spelling("block_ff_dim", "intermediate_size"), 12288, kWidth);
@@ -137,7 +137,8 @@ void translate_lfm2_layers(GgufTranslation& gguf, std::string_view architecture)
   gguf.set_layer_kinds("layer_types", gguf.layers_with("attn_q.weight"), "full_attention", "conv");
   gguf.set("conv_L_cache", gguf.required("shortconv.l_cache"));
   gguf.set("conv_bias", gguf.has_in_layers("shortconv.conv.bias"));
-  // The file's name of the last norm is that of others' norm before the layers.
+  // In these files the final norm has the name that other architectures use for the norm before the
+  // layers.
   gguf.outside({.stored = "token_embd_norm", .hub = "model.embedding_norm"});
   gguf.in_layers({
       {.stored = "shortconv.in_proj", .hub = "conv.in_proj"},
@@ -148,7 +149,8 @@ void translate_lfm2_layers(GgufTranslation& gguf, std::string_view architecture)
 
 void translate_lfm2(GgufTranslation& gguf) {
   translate_lfm2_layers(gguf, "Lfm2ForCausalLM");
-  gguf.set("block_auto_adjust_ff_dim", false);  // the file has the width as it is
+  gguf.set("block_auto_adjust_ff_dim", false);  // the file contains the final width, so no
+                                                // adjustment is needed
 }
 
 void translate_lfm2_moe(GgufTranslation& gguf) {

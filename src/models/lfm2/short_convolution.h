@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A gated short convolution: all that a sequence keeps of the layer are the last W - 1 products p.
+// A gated short convolution. The layer's state is the last W - 1 products p.
 //     [b; c; x'] = W_in x        p = b * x'        y = W_out (c * conv(p))      without activations
 // Liquid AI, "LFM2 Technical Report", arXiv:2511.23404.
 #pragma once
@@ -14,7 +14,7 @@ namespace heddle::models {
 
 class ShortConvolution final : public Mixer {
  public:
-  // `bias`: of both products and of the convolution.
+  // `bias`: both products and the convolution have biases.
   ShortConvolution(int64_t hidden_size, int64_t conv_width, bool bias)
       : hidden_size_(hidden_size), conv_width_(conv_width), bias_(bias) {}
 

@@ -22,7 +22,8 @@ std::unique_ptr<const Model> create_llama(const checkpoint::ModelConfig& config)
   return make_decoder(config, {}, transformer_layers(config, attention));
 }
 
-// The converter stores the rows of queries and keys for a rotation in pairs.
+// The converter stores the rows of queries and keys in pairs, for a rotation of neighbouring
+// channels.
 void translate_llama(GgufTranslation& gguf) {
   translate_transformer(gguf, {.architecture = "LlamaForCausalLM", .pairs_rows = true});
   if (gguf.tensor("blk.0.attn_q.bias") || gguf.tensor("blk.0.attn_qkv.bias"))

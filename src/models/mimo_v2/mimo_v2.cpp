@@ -26,8 +26,8 @@ struct MimoConfig {
   bool operator==(const MimoConfig&) const = default;
 };
 
-// Reads a list with a number for each layer; empty where the file has none. Lists may be longer:
-// the layers that predict further tokens follow.
+// Reads a list with a number for each layer; empty if the file has no such list. Lists may be
+// longer than the model: the further entries belong to layers that predict further tokens.
 std::vector<int64_t> read_mimo_flags(ConfigReader& reader, const ModelConfig& config,
                                      std::string_view key) {
   std::vector<int64_t> flags = reader.integers(key, {0, 1});
@@ -38,8 +38,8 @@ std::vector<int64_t> read_mimo_flags(ConfigReader& reader, const ModelConfig& co
   return flags;
 }
 
-// Reads layer_types or hybrid_layer_pattern, in which 1 means sliding. Without either, the first
-// layer and every sixth one are full.
+// Reads layer_types or hybrid_layer_pattern, in which 1 means sliding. Without either key, the
+// first layer and every sixth layer have full attention.
 void read_mimo_layers(ConfigReader& reader, ModelConfig& config) {
   const std::vector<int64_t> pattern = read_mimo_flags(reader, config, "hybrid_layer_pattern");
   checkpoint::read_layer_kinds(

@@ -12,7 +12,7 @@ using graph::Value;
 
 namespace {
 
-constexpr double kLightningNormEpsilon = 1e-6;  // whatever the file says of other norms
+constexpr double kLightningNormEpsilon = 1e-6;  // fixed: the file's epsilon concerns other norms
 
 }  // namespace
 
@@ -39,7 +39,7 @@ void LightningAttention::add_weights(std::vector<checkpoint::WeightSpec>& specs,
   const int64_t H = hidden_size_;
   const int64_t D = head_dim_;
   const checkpoint::CutPart heads{width(), D};
-  // The hub has [q | k | v] in every head, the op takes [v | k | q] of all heads.
+  // The hub stores [q | k | v] per head; the op expects [v | k | q], each of all heads.
   std::vector<checkpoint::RowRun> runs;
   for (int64_t part = 0; part < 3; ++part) {
     for (int64_t head = 0; head < num_heads_; ++head) {

@@ -4,7 +4,7 @@
 //     [q; k; v] = silu(W_in x)        S <- exp(-s) S + k v'        o = S'q         for each head
 //     y = W_out (sigmoid(W_g x) * norm(o))
 //     s = 2^(-8 (h + 1) / H) (1 - l / (L - 1 + 1e-5) + 1e-5)        of head h of H in layer l of L
-// with one norm over the heads together.
+// The norm covers all heads together.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ namespace heddle::models {
 
 class LightningAttention final : public Mixer {
  public:
-  // `layer` of `num_layers`, layers of softmax attention counted, too.
+  // `layer` and `num_layers` count all layers, including those of softmax attention.
   LightningAttention(int64_t hidden_size, int64_t num_heads, int64_t head_dim, int64_t layer,
                      int64_t num_layers)
       : hidden_size_(hidden_size),
@@ -30,7 +30,7 @@ class LightningAttention final : public Mixer {
 
   void add_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
                    const std::string& hub) const override;
-  // "log_decay": -s of each head.
+  // Derives "log_decay": -s of each head.
   void derive_weights(const checkpoint::LoadedWeights& weights, const std::string& ours,
                       DerivedWeights& derived) const override;
   CacheLayer add_layer(CacheNeeds& needs) const override;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// MiniMax-Text-01 and MiniMax-M1: lightning attention, every few layers softmax attention, experts
-// in every layer, and blocks that add to their normalised input. MiniMax, "MiniMax-01",
-// arXiv:2501.08313. Two generations of files spell the layers' kinds and factors.
+// MiniMax-Text-01 and MiniMax-M1: lightning attention, with softmax attention every few layers,
+// experts in every layer, and blocks whose residual is their normalised input. MiniMax,
+// "MiniMax-01", arXiv:2501.08313. Two generations of files spell the layers' kinds and the factors
+// differently.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -57,7 +58,7 @@ MiniMaxFactors read_minimax_factors(ConfigReader& reader, std::string_view name,
   return {.alpha = factor("alpha"), .beta = factor("beta")};
 }
 
-// layer_types or, in older files, attn_type_list: 0 linear, 1 full.
+// Reads layer_types or, in older files, attn_type_list: 0 is linear, 1 full attention.
 void read_minimax_layers(ConfigReader& reader, ModelConfig& config) {
   constexpr std::string_view kList = "attn_type_list";
   const std::vector<int64_t> types = reader.integers(kList, {0, 1});
@@ -114,7 +115,8 @@ std::unique_ptr<const Model> create_minimax(const ModelConfig& config) {
   const auto& own = config.own.get<MiniMaxConfig>();
   std::vector<DecoderLayer> layers =
       transformer_layers(config, attention_options(config), {.moe_scope = "block_sparse_moe."});
-  std::vector<std::string> buffers;  // buffers in files of transformers 5
+  std::vector<std::string> buffers;  // names of stored buffers, which files of transformers 5
+                                     // contain
   for (size_t i = 0; i < layers.size(); ++i) {
     const bool is_linear = config.layer_kinds[i] == LayerKind::kLinearAttention;
     set_minimax_factors(layers[i].blocks.front(), is_linear ? own.linear : own.full);

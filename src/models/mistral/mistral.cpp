@@ -26,11 +26,11 @@ using checkpoint::ModelConfig;
 
 constexpr std::string_view kWithVision = "Mistral3ForConditionalGeneration";
 
-// Whether the file, or the language model of one with a vision tower, is Mistral 4's.
+// Whether the file, or the language model of a file with a vision tower, is Mistral 4.
 bool is_mistral4(const ConfigReader& reader) { return reader.has("kv_lora_rank"); }
 
-// The file's partial_rotary_factor counts from the whole head; of qk_rope_head_dim, the width that
-// is rotated here, every channel turns.
+// In the file partial_rotary_factor is a fraction of the whole head. Of qk_rope_head_dim, the width
+// that is rotated here, every channel is rotated.
 void read_mistral4_rotation(ConfigReader& reader, ModelConfig& config) {
   config.rope =
       checkpoint::read_rope_configs(reader, {}, /*slides=*/false, config.max_position_embeddings)
@@ -89,13 +89,15 @@ std::unique_ptr<const Model> create_mistral(const ModelConfig& config) {
   return make_decoder(config, std::move(options), mistral_layers(config));
 }
 
-// Files without a window have no mark of the family, and mean the same without one.
+// Whether the file has a window. Files without one cannot be told from Llama's and mean the same
+// model.
 bool has_gguf_window(GgufTranslation& gguf) {
   return gguf.integer("attention.sliding_window").value_or(0) > 0 &&
          gguf.integer("expert_count").value_or(0) == 0;
 }
 
-// The converter stores the rows of queries and keys for a rotation in pairs.
+// The converter stores the rows of queries and keys in pairs, for a rotation of neighbouring
+// channels.
 void translate_mistral(GgufTranslation& gguf) {
   translate_transformer(gguf, {.architecture = "MistralForCausalLM", .pairs_rows = true});
   gguf.copy_integer("attention.sliding_window", "sliding_window");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mixtral: Mistral with a mixture of experts in every layer. Jiang et al., "Mixtral of Experts",
-// arXiv:2401.04088. The softmax over the chosen logits is that over all, renormalised.
+// arXiv:2401.04088. The softmax over the chosen logits equals the renormalised softmax over all.
 #include "models/gguf_translation.h"
 #include "models/layers/decoder.h"
 #include "models/layers/expert_config.h"
@@ -28,7 +28,8 @@ bool has_gguf_experts(GgufTranslation& gguf) {
   return gguf.integer("expert_count").value_or(0) > 0;
 }
 
-// The converter stores the rows of queries and keys for a rotation in pairs.
+// The converter stores the rows of queries and keys in pairs, for a rotation of neighbouring
+// channels.
 void translate_mixtral(GgufTranslation& gguf) {
   translate_transformer(gguf, {.architecture = "MixtralForCausalLM", .pairs_rows = true});
   gguf.copy_integer("attention.sliding_window", "sliding_window");

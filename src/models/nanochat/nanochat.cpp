@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// nanochat: norms without weights, of the embedding, too, a rotation by negative angles before the
-// norms of queries and keys, and an MLP without a gate. Karpathy, github.com/karpathy/nanochat.
+// nanochat: norms without weights, also after the embedding, a rotation by negative angles before
+// the norms of queries and keys, and an MLP without a gate. Karpathy, github.com/karpathy/nanochat.
 #include "models/layers/decoder.h"
 #include "models/model.h"
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nemotron-H and Nemotron-3: layers of one block each, Mamba-2, attention without positions, an MLP
-// without a gate or experts without one, in the order of a pattern. NVIDIA, "Nemotron-H",
-// arXiv:2504.03624.
+// Nemotron-H and Nemotron-3: each layer is one block, in the order of a pattern: Mamba-2, attention
+// without positions, an ungated MLP, or ungated experts. NVIDIA, "Nemotron-H", arXiv:2504.03624.
 //     x' = x + F(norm(x))
 #include <algorithm>
 #include <string>
@@ -44,7 +43,7 @@ char nemotron_letter(std::string_view name) {
   return name == "mlp" ? kMlpLetter : '\0';
 }
 
-// The pattern, by whichever keys the file has; these must agree. Errors stay in the reader.
+// The pattern, from all keys that describe it; these must agree. Errors are stored in the reader.
 std::string read_nemotron_pattern(ConfigReader& reader) {
   std::string pattern = reader.text(kNemotronPattern, std::string());
   for (const char letter : pattern) {
@@ -131,7 +130,7 @@ MoeConfig read_nemotron_experts(ConfigReader& reader) {
                             .per_token = {"num_experts_per_tok", 2},
                             .width = {"moe_intermediate_size", 7688}});
   moe.has_gates = false;
-  // The shared expert's width is used as given: n_shared_experts does not multiply it.
+  // The file's width is that of the whole shared expert: n_shared_experts does not multiply it.
   if (reader.integer("n_shared_experts", 1, {0, 1024}) > 0) {
     moe.shared_intermediate_size =
         reader.integer("moe_shared_expert_intermediate_size", 7688, checkpoint::kWidth);
@@ -148,14 +147,15 @@ MoeConfig read_nemotron_experts(ConfigReader& reader) {
 void read_nemotron_h_config(ConfigReader& reader, ModelConfig& config) {
   NemotronHConfig own{.pattern = read_nemotron_pattern(reader),
                       .mamba = read_nemotron_mamba(reader)};
-  own.pattern.resize(static_cast<size_t>(config.num_layers), kMlpLetter);  // after an error
+  // the pattern is shorter after an error
+  own.pattern.resize(static_cast<size_t>(config.num_layers), kMlpLetter);
   for (const char letter : own.pattern) {
     config.layer_kinds.push_back(letter == kMambaLetter ? LayerKind::kLinearAttention
                                                         : LayerKind::kFullAttention);
     config.is_moe_layer.push_back(letter == kExpertsLetter);
   }
   if (config.num_moe_layers() > 0) config.moe = read_nemotron_experts(reader);
-  // Files of the first generation name it attention_head_dim.
+  // the first generation's files name this key attention_head_dim
   config.head_dim =
       reader.integer(reader.spelling("head_dim", "attention_head_dim"), 128, checkpoint::kHeadDim);
   config.intermediate_size = reader.integer("intermediate_size", 21504, checkpoint::kWidth);
@@ -166,7 +166,7 @@ void read_nemotron_h_config(ConfigReader& reader, ModelConfig& config) {
   if (!config.moe) {
     for (const char* key : {"n_routed_experts", "num_local_experts"}) reader.disregard(key);
   }
-  // The class has none of these, whatever the file says.
+  // transformers' class has none of these features, whatever the file says.
   for (const char* key : {"attention_bias", "sliding_window"}) reader.disregard(key);
   config.own.set(own);
 }
@@ -202,7 +202,7 @@ std::unique_ptr<const Model> create_nemotron_h(const ModelConfig& config) {
                       std::move(layers));
 }
 
-// Derives a layer's letter from its tensors.
+// Derives each layer's letter from the tensors that the layer has.
 std::string gguf_nemotron_pattern(GgufTranslation& gguf) {
   std::string pattern(static_cast<size_t>(gguf.num_layers()), kMlpLetter);
   for (const auto& [tensor, letter] :
@@ -227,7 +227,7 @@ void translate_nemotron_h(GgufTranslation& gguf) {
                                          .gate = "mixer.gate_proj",
                                          .up = "mixer.up_proj",
                                          .down = "mixer.down_proj"}});
-  gguf.integer("rope.dimension_count");  // nothing rotates
+  gguf.integer("rope.dimension_count");  // unused: no layer rotates
   gguf.number("rope.freq_base");
   const auto epsilon = gguf.number("attention.layer_norm_epsilon");
   gguf.set("layer_norm_epsilon",

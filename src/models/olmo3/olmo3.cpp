@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // OLMo 3: norms after attention and MLP instead of before, RMS norms of whole queries and keys, and
-// three sliding layers for each full one. OLMo team, "2 OLMo 2 Furious", arXiv:2501.00656, for the
-// norms. Rotary scaling is of the full layers alone.
+// three sliding layers for each full one. Only the full layers have rotary scaling. OLMo team, "2
+// OLMo 2 Furious", arXiv:2501.00656, for the norms.
 #include "models/gguf_translation.h"
 #include "models/layers/decoder.h"
 #include "models/model.h"
@@ -12,7 +12,8 @@ namespace {
 
 void read_olmo3_config(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config) {
   config.attention_bias = reader.boolean("attention_bias", false);
-  config.sliding_rope = checkpoint::RopeConfig{.theta = 0};  // the other layers' rope, unscaled
+  // the theta of full layers, without their scaling
+  config.sliding_rope = checkpoint::RopeConfig{.theta = 0};
   checkpoint::read_periodic_windows(reader, config, 4, 4096);
 }
 
@@ -24,7 +25,7 @@ std::unique_ptr<const Model> create_olmo3(const checkpoint::ModelConfig& config)
   return make_decoder(config, {}, transformer_layers(config, attention, {.frame = Frame::kPost}));
 }
 
-// OLMo 2 is OLMo 3 without sliding layers. Rotary scaling is of the full ones alone.
+// OLMo 2 is OLMo 3 without sliding layers. Rotary scaling concerns only the full layers.
 void translate_olmo3(GgufTranslation& gguf) {
   translate_transformer(gguf,
                         {.architecture = "Olmo3ForCausalLM", .mlp_norm = "post_attention_norm"});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// OLMo Hybrid: gated delta networks with norms before their blocks and, every fourth layer,
-// attention with norms after them, of whole queries and keys, mostly without positions. beta may
-// reach 2 (ops/linear_attention/gated_delta_rule.h). OLMo team, "Olmo Hybrid".
+// OLMo Hybrid: gated delta networks with norms before their blocks and, in every fourth layer,
+// attention with norms after its blocks and norms of whole queries and keys, mostly without
+// positions. beta may reach 2 (ops/linear_attention/gated_delta_rule.h). OLMo team, "Olmo Hybrid".
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -21,7 +21,7 @@ using checkpoint::ConfigReader;
 using checkpoint::LayerKind;
 using checkpoint::ModelConfig;
 
-constexpr double kGatedNormEpsilon = 1e-5;  // whatever the file says of other norms
+constexpr double kGatedNormEpsilon = 1e-5;  // fixed: the file's epsilon concerns other norms
 
 struct OlmoHybridConfig {
   bool rotates = false;
@@ -29,7 +29,7 @@ struct OlmoHybridConfig {
   bool operator==(const OlmoHybridConfig&) const = default;
 };
 
-// Heads and widths follow from those of the attention where the file leaves them out.
+// Number and width of heads that the file omits follow from those of the attention.
 void read_olmo_delta_heads(ConfigReader& reader, ModelConfig& config) {
   using checkpoint::kHeadDim;
   using checkpoint::kHeads;
@@ -64,7 +64,8 @@ void read_olmo_hybrid_config(ConfigReader& reader, ModelConfig& config) {
   config.own.set(OlmoHybridConfig{.rotates = rope.has("rope_theta")});
 }
 
-// Files of transformers 5 use one norm name in both kinds of layers, for different positions.
+// Files of transformers 5 use the same norm name in both kinds of layers, for norms at different
+// positions.
 std::unique_ptr<const Model> create_olmo_hybrid(const ModelConfig& config) {
   AttentionOptions attention = attention_options(config);
   attention.qk_norm = QkNorm::kWhole;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Phi-3 and Phi-4: Llama whose files have queries, keys and values in one tensor, and gate and up.
-// Abdin et al., "Phi-3 Technical Report", arXiv:2404.14219.
+// Phi-3 and Phi-4: Llama with queries, keys and values in one stored tensor, and gate and up in
+// another. Abdin et al., "Phi-3 Technical Report", arXiv:2404.14219.
 //
 // Models with longrope have two tables of frequencies, a short and a long one. If a sequence
 // outgrows the original context, all of its rows must use the long table. The rows computed before
@@ -45,7 +45,7 @@ std::unique_ptr<const Model> create_phi3(const ModelConfig& config) {
                       transformer_layers(config, attention, {.mlp = {.is_fused = true}}));
 }
 
-// Two tables of divisors are longrope. A window of 0 is none.
+// A file with two tables of divisors uses longrope. A window of 0 means no window.
 void translate_phi3(GgufTranslation& gguf) {
   translate_transformer(gguf, {.architecture = "Phi3ForCausalLM",
                                .own_rope = true,

@@ -2,7 +2,7 @@
 // Qwen2 and Qwen2.5: Llama with biases on queries, keys and values. arXiv:2407.10671. Of Qwen2.5-VL
 // the language model is served: its rotary positions in text are the plain ones.
 //
-// Layers from max_window_layers on slide where use_sliding_window is true; no published model does.
+// With use_sliding_window, layers from max_window_layers on slide; no published model uses that.
 #include "checkpoint/model_config.h"
 #include "models/gguf_translation.h"
 #include "models/layers/decoder.h"

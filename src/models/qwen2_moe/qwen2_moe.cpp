@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Qwen2-MoE: the attention of Qwen2, and a mixture of experts beside a gated shared one in place of
-// the MLP. "Qwen2 Technical Report", arXiv:2407.10671, section 2.2.2.
+// Qwen2-MoE: the attention of Qwen2 and, instead of the MLP, a mixture of experts with a gated
+// shared expert. "Qwen2 Technical Report", arXiv:2407.10671, section 2.2.2.
 //
-// The weights of the chosen experts are parts of the softmax over all of them: published models do
-// not normalise them again.
+// The weights of the chosen experts are parts of the softmax over all experts: published models do
+// not renormalise them.
 #include "checkpoint/config_reader.h"
 #include "checkpoint/model_config.h"
 #include "models/gguf_translation.h"

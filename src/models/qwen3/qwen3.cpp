@@ -32,7 +32,7 @@ std::unique_ptr<const Model> create_qwen3(const checkpoint::ModelConfig& config)
 
 void translate_qwen3(GgufTranslation& gguf) {
   translate_transformer(gguf, {.architecture = "Qwen3ForCausalLM"});
-  gguf.disregard("n_deepstack_layers");  // for images, as the next
+  gguf.disregard("n_deepstack_layers");  // this key and the next one concern images
   gguf.disregard("rope.dimension_sections");
 }
 

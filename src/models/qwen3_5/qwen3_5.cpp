@@ -23,8 +23,8 @@ using checkpoint::ConfigReader;
 using checkpoint::LayerKind;
 using checkpoint::ModelConfig;
 
-// Files have both layer_types and the interval. transformers reads the interval only without
-// layer_types.
+// Checks layer_types against the interval. Files have both keys; transformers reads the interval
+// only without layer_types.
 void compare_interval(ConfigReader& reader, const ModelConfig& config) {
   const nlohmann::json* const value = reader.find("full_attention_interval");
   if (value == nullptr || !reader.has("layer_types") || !value->is_number_integer()) return;
@@ -71,7 +71,8 @@ void translate_qwen3_5_layers(GgufTranslation& gguf, std::string_view architectu
   translate_transformer(gguf, {.architecture = architecture,
                                .norms = checkpoint::GgufChange::kOneAdded,
                                .mlp_norm = "post_attention_norm"});
-  gguf.disregard("rope.dimension_sections");  // for images; in text all sections have one position
+  gguf.disregard("rope.dimension_sections");  // concerns images; in text all sections have the same
+                                              // position
   translate_delta_nets(gguf, GgufValueHeads::kTiled);
 }
 

@@ -45,7 +45,7 @@ void translate_qwen3_moe(GgufTranslation& gguf) {
   translate_transformer(gguf, {.architecture = "Qwen3MoeForCausalLM"});
   translate_experts(gguf);
   gguf.set("norm_topk_prob", true);
-  gguf.disregard("n_deepstack_layers");  // for images, as the next
+  gguf.disregard("n_deepstack_layers");  // this key and the next one concern images
   gguf.disregard("rope.dimension_sections");
 }
 

@@ -37,13 +37,13 @@ void read_qwen3_next_config(checkpoint::ConfigReader& reader, checkpoint::ModelC
 }
 
 std::unique_ptr<const Model> create_qwen3_next(const checkpoint::ModelConfig& config) {
-  // The multi-token-prediction head drafts; a plain pass has no use for it.
+  // The multi-token-prediction head is a draft model; a plain forward pass does not use it.
   return make_decoder(config, {.norm_offset = 1, .ignored_prefixes = {"mtp."}},
                       gated_hybrid_layers(config));
 }
 
-// The converter takes apart what the hub interleaves by key head, but for ssm_ba, stores
-// -exp(A_log) and adds 1 to the norms that are zero-centred.
+// The converter separates what the hub interleaves by key head, except ssm_ba, stores -exp(A_log),
+// and adds 1 to the weights of zero-centred norms.
 void translate_qwen3_next(GgufTranslation& gguf) {
   constexpr auto kOneAdded = checkpoint::GgufChange::kOneAdded;
   translate_transformer(gguf, {.architecture = "Qwen3NextForCausalLM",
@@ -52,7 +52,7 @@ void translate_qwen3_next(GgufTranslation& gguf) {
   translate_experts(gguf);
   translate_shared_expert(gguf);
   translate_delta_nets(gguf, GgufValueHeads::kAsInHub);
-  // Rows of a key head: the b of its value heads, then their a.
+  // Each key head has the b rows of its value heads, then their a rows.
   const int64_t value_heads = std::max<int64_t>(gguf.required("ssm.time_step_rank"), 1);
   const int64_t each = value_heads / std::max<int64_t>(gguf.required("ssm.group_count"), 1);
   const quant::RowOrder b{.inner = each, .group_step = 2 * each, .inner_step = 1};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Seed-OSS: Llama with biases on queries, keys and values, and heads of a width of their own.
+// Seed-OSS: Llama with biases on queries, keys and values, and an explicit head width.
 #include "models/gguf_translation.h"
 #include "models/layers/decoder.h"
 #include "models/model.h"

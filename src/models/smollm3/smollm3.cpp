@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SmolLM3: Llama, some of whose layers do not rotate. Yang et al., "RoPE to NoRoPE and Back Again",
+// SmolLM3: Llama in which some layers do not rotate. Yang et al., "RoPE to NoRoPE and Back Again",
 // arXiv:2501.18795.
 #include <algorithm>
 #include <vector>
@@ -16,7 +16,7 @@ namespace {
 
 using checkpoint::LayerKind;
 
-// [num_layers]: whether a layer rotates. The file's no_rope_layers has 1 for those that do.
+// [num_layers]: whether a layer rotates. In the file's no_rope_layers, 1 means that it rotates.
 std::vector<int64_t> read_rotations(checkpoint::ConfigReader& reader,
                                     const checkpoint::ModelConfig& config) {
   constexpr std::string_view kLayers = "no_rope_layers";
@@ -64,7 +64,7 @@ checkpoint::SharedKeys smollm3_keys(checkpoint::ConfigReader& /*reader*/) {
   return {.default_tied = true};
 }
 
-// Every fourth layer of all published models does not rotate.
+// In all published models every fourth layer does not rotate.
 void translate_smollm3(GgufTranslation& gguf) {
   translate_transformer(gguf, {.architecture = "SmolLM3ForCausalLM", .pairs_rows = true});
   gguf.set("no_rope_layer_interval", 4);

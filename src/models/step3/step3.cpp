@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Step 3.5 and 3.7: sliding layers with more heads of queries, a gate for each head, zero-centred
-// norms, and experts whose activation is bounded in some layers beside a shared one that is bounded
-// on its own. StepFun, "Step 3.5 Flash", arXiv:2602.10604.
+// Step 3.5 and 3.7: sliding layers with more query heads, a gate for each head, zero-centred norms,
+// and experts with a shared expert. In some layers the activation is bounded, separately for routed
+// and shared experts. StepFun, "Step 3.5 Flash", arXiv:2602.10604.
 //
 // Checkpoints with a vision tower are served as text models: the tower is ignored.
 #include <cmath>
@@ -30,7 +30,7 @@ AttentionOptions attention_of_step3(const ModelConfig& config, int64_t layer) {
   return attention;
 }
 
-// The experts and the shared one are two branches of a block: their files name them apart.
+// Routed and shared experts are two branches of one block, because the files name them separately.
 DecoderLayer layer_of_step3(const ModelConfig& config, int64_t i) {
   const auto& own = config.own.get<Step3Config>();
   const auto layer = static_cast<size_t>(i);
@@ -53,7 +53,8 @@ std::unique_ptr<const Model> create_step3(const ModelConfig& config) {
   DecoderOptions options{.norm_offset = 1,
                          .ignored_prefixes = {"vision_model.", "vit_large_projector.",
                                               "model.vision_model.", "model.vit_large_projector."}};
-  constexpr int64_t kMostPredicting = 8;  // layers after the others, which predict further tokens
+  constexpr int64_t kMostPredicting = 8;  // most layers after the others that predict further
+                                          // tokens
   for (int64_t i = 0; i < kMostPredicting; ++i) {
     options.ignored_prefixes.push_back(fmt::format("model.layers.{}.", config.num_layers + i));
   }

@@ -20,8 +20,9 @@ using checkpoint::LayerKind;
 using checkpoint::ModelConfig;
 using nlohmann::json;
 
-// Reads a list with a number for each layer, null meaning 0; empty where the file has none. Lists
-// may be longer: the layers that predict further tokens follow.
+// Reads a list with a number for each layer, in which null means 0; empty if the file has no such
+// list. Lists may be longer than the model: the further entries belong to layers that predict
+// further tokens.
 std::vector<double> read_numbers(ConfigReader& reader, const ModelConfig& config,
                                  std::string_view key) {
   const json* const list = reader.find(key);
@@ -38,7 +39,7 @@ std::vector<double> read_numbers(ConfigReader& reader, const ModelConfig& config
   return numbers;
 }
 
-// Reads a list whose numbers agree for all layers of one kind; `fallback` where there is no list.
+// Reads a list that must have one number for all layers of a kind; `fallback` if there is no list.
 double number_of_kind(ConfigReader& reader, const ModelConfig& config, std::string_view key,
                       LayerKind kind, double fallback) {
   const std::vector<double> numbers = read_numbers(reader, config, key);
@@ -53,8 +54,8 @@ double number_of_kind(ConfigReader& reader, const ModelConfig& config, std::stri
   return found.value_or(fallback);
 }
 
-// Reads a set for each kind of layer, or lists with a number for each layer. In the latter spelling
-// rope_scaling belongs to full layers alone.
+// Reads one set of rotary parameters for each kind of layer, or lists with a number for each layer.
+// In the second spelling rope_scaling concerns only full layers.
 void read_step3_rotation(ConfigReader& reader, ModelConfig& config) {
   checkpoint::RopeConfigs defaults{.rope = {.theta = 5e6, .partial_rotary_factor = 0.5},
                                    .sliding = checkpoint::RopeConfig{.theta = 1e4}};
@@ -64,7 +65,7 @@ void read_step3_rotation(ConfigReader& reader, ModelConfig& config) {
     rope->partial_rotary_factor =
         number_of_kind(reader, config, "partial_rotary_factors", kind, rope->partial_rotary_factor);
   }
-  json scaling = json::object();  // the one set of an old file, for full layers
+  json scaling = json::object();  // the only set in old files, which is for full layers
   if (const json* const old = reader.object("rope_scaling")) scaling = *old;
   scaling["rope_theta"] = defaults.rope.theta;
   const bool has_lists =
@@ -78,8 +79,8 @@ void read_step3_rotation(ConfigReader& reader, ModelConfig& config) {
   config.sliding_rope = ropes.sliding;
 }
 
-// Reads which layers have experts: mlp_layer_types, or moe_layers_enum, "3,4,5". Without either all
-// but the first three have some.
+// Reads which layers have experts: mlp_layer_types, or moe_layers_enum ("3,4,5"). Without either
+// key, all layers but the first three have experts.
 std::vector<bool> read_step3_expert_layers(ConfigReader& reader, const ModelConfig& config) {
   std::vector<bool> layers(static_cast<size_t>(config.num_layers), false);
   if (const std::vector<std::string> kinds = reader.texts("mlp_layer_types"); !kinds.empty()) {
@@ -110,7 +111,7 @@ std::vector<bool> read_step3_expert_layers(ConfigReader& reader, const ModelConf
   return layers;
 }
 
-// Refuses settings of the vendor's class that no published file uses and that change numbers.
+// Refuses settings of the vendor's class that change the results and that no published file uses.
 void refuse_other_settings(ConfigReader& reader) {
   if (reader.text("moe_router_activation", std::string("sigmoid")) != "sigmoid") {
     reader.refuse("moe_router_activation", "only \"sigmoid\" is served");

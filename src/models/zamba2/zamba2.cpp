@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Zamba2: Mamba-2 layers, some of which are preceded by a block of attention and an MLP that few
-// sets of weights serve in turn. Zyphra, "The Zamba2 Suite", arXiv:2411.15242.
+// Zamba2: Mamba-2 layers, some of which are preceded by a block of attention and an MLP. A few sets
+// of shared weights are used for these blocks in turn. Zyphra, "The Zamba2 Suite",
+// arXiv:2411.15242.
 #include <algorithm>
 #include <string>
 #include <string_view>
@@ -23,7 +24,7 @@ using checkpoint::ModelConfig;
 
 struct Zamba2Config {
   Mamba2Config mamba;
-  int64_t num_blocks = 1;  // sets of shared weights
+  int64_t num_blocks = 1;  // number of sets of shared weights
   int64_t adapter_rank = 128;
   bool adapts_attention = false;
   bool rotates = false;
@@ -31,7 +32,7 @@ struct Zamba2Config {
   bool operator==(const Zamba2Config&) const = default;
 };
 
-// The numbers of the layers with a shared block.
+// The indices of the layers with a shared block.
 std::vector<int64_t> zamba2_hybrid_layers(const ModelConfig& config) {
   std::vector<int64_t> layers;
   for (int64_t i = 0; i < config.num_layers; ++i) {
@@ -138,7 +139,7 @@ void read_zamba2_config(ConfigReader& reader, ModelConfig& config) {
       reader.integer("intermediate_size", 4 * config.hidden_size, checkpoint::kWidth);
 }
 
-// The embedding, which every shared block reads with the residual stream.
+// The input embedding, which every shared block reads together with the residual stream.
 class Zamba2Embedding final : public SharedInputs {
  public:
   void add_weights(std::vector<checkpoint::WeightSpec>& /*specs*/,
@@ -152,7 +153,7 @@ class Zamba2Embedding final : public SharedInputs {
 
 std::unique_ptr<const Model> create_zamba2(const ModelConfig& config) {
   const auto& own = config.own.get<Zamba2Config>();
-  constexpr double kZamba2NormEpsilon = 1e-5;  // whatever the file's is
+  constexpr double kZamba2NormEpsilon = 1e-5;  // fixed: the file's epsilon is not used
   const Mamba2 mamba(own.mamba, config.hidden_size,
                      {.norm = Mamba2Norm::kGroupsGateFirst, .epsilon = kZamba2NormEpsilon});
   const SharedBlockConfig block{.hidden_size = config.hidden_size,
@@ -190,7 +191,8 @@ std::unique_ptr<const Model> create_zamba2(const ModelConfig& config) {
     layer.blocks.push_back(std::move(mixing));
     layers.push_back(std::move(layer));
   }
-  // Some files store a shared block with each layer that uses it: the first is read.
+  // Some files store a copy of the shared block with each layer that uses it: the first copy is
+  // read.
   std::vector<std::string> copies;
   for (int64_t i = own.num_blocks; i < std::ssize(hybrids); ++i) {
     copies.push_back(

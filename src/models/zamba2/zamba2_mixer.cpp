@@ -49,7 +49,7 @@ Value SharedBlockMixer::attention(graph::GraphBuilder& g, Value both, const Laye
     qkv[i] = g.rope(qkv[i], inputs.positions, inputs.rope_tables[0], config_.head_dim,
                     config_.rope_factor);
   }
-  // The scale of half the width: heads are twice as wide as those of the hidden size.
+  // Scores are scaled for half the head width: heads are twice as wide as those of the hidden size.
   return g.apply1("paged_attention", qkv,
                   {{"num_kv_heads", static_cast<double>(config_.num_kv_heads)},
                    {"head_dim", static_cast<double>(config_.head_dim)},
@@ -84,7 +84,7 @@ void SharedBlockMixer::add_weights(std::vector<checkpoint::WeightSpec>& specs,
   const int64_t I = config_.intermediate_size;
   const int64_t rank = config_.adapter_rank;
   const std::string decoder = hub + "mamba_decoder.";
-  // "model.layers.7." -> "model.layers."
+  // "model.layers.7." becomes "model.layers."
   const std::string layers = hub.substr(0, hub.rfind('.', hub.size() - 2) + 1);
   const std::string block = fmt::format("{}{}.shared_transformer.", layers, use_.first_layer);
   if (use_.is_first) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The mixer of Zamba2's hybrid layers: attention and an MLP whose weights several layers share, of
-// the residual stream h and the embedding e, and what they add to the input of a Mamba-2 layer:
+// The mixer of Zamba2's hybrid layers: a shared block of attention and an MLP, whose weights
+// several layers use. It reads the residual stream h and the embedding e; its result is added to
+// the input of a Mamba-2 layer:
 //     c = norm([h; e])        a = W_o attention(c)        f = norm(a)
 //     t = W_down(gelu(G) * U)        [G; U] = W_gu f + B_2 B_1 f
 //     y = Mamba(norm(h + W t))
@@ -30,13 +31,14 @@ struct SharedBlockConfig {
   double epsilon = 1e-5;
 };
 
-// A use of a shared block. `first_layer` holds the block's weights in the hub's files.
+// One layer's use of a shared block. In the hub's files layer `first_layer` has the block's
+// weights.
 struct SharedBlockUse {
   int64_t block = 0;
-  int64_t number = 0;    // among the layers that use any block
-  int64_t num_uses = 1;  // uses of this block from this layer on
+  int64_t number = 0;    // index among all layers that use a shared block
+  int64_t num_uses = 1;  // number of uses of this block, from this layer on
   int64_t first_layer = 0;
-  bool is_first = false;  // first use of this block: it declares the shared weights
+  bool is_first = false;  // first use of this block: this layer declares the shared weights
 };
 
 class SharedBlockMixer final : public Mixer {
@@ -56,7 +58,7 @@ class SharedBlockMixer final : public Mixer {
 
  private:
   [[nodiscard]] std::string shared_scope() const;
-  // The widths of queries, keys and values.
+  // The widths of queries, keys and values, in this order.
   [[nodiscard]] std::vector<int64_t> widths() const;
   void add_shared_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& hub) const;
   graph::Value attention(graph::GraphBuilder& g, graph::Value both, const LayerInputs& inputs,
