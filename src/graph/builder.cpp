@@ -9,7 +9,8 @@ namespace heddle::graph {
 
 namespace {
 
-// The attributes that make an op's output `wanted` where it would be `natural`.
+// The attribute that changes an op's output dtype from `natural` to `wanted`; empty if they are
+// equal.
 ops::Attrs asking_for(DType wanted, DType natural) {
   if (wanted == natural) return {};
   return {{"output_dtype", static_cast<double>(static_cast<int>(wanted))}};
@@ -58,7 +59,7 @@ Value GraphBuilder::weight_rows(std::string_view name, int64_t first, int64_t co
   }
   if (found->dtype == DType::kPacked) {
     auto cut = std::make_shared<const quant::PackedWeight>(found->packed->cut(first, count));
-    // Rows that are not quantised are a weight like others.
+    // A part whose rows are not quantised is used like a plain weight.
     if (cut->parts.size() == 1 && cut->parts[0].plain.data != nullptr) {
       return constant(rows, cut->parts[0].plain);
     }

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// GraphBuilder: what models are written against. Its methods read as mathematics; shapes are
-// checked as nodes are added, and the first error is kept until finish(), so model code needs no
-// error handling.
+// GraphBuilder: the interface with which models write their op graph. Its methods read as
+// mathematics. Shapes are checked as nodes are added, and the first error is stored until finish(),
+// so model code needs no error handling.
 //
 //   Value n = g.rms_norm(h, "input_layernorm", epsilon);
 //   Value o = g.linear(n, g.weight("o_proj"), {}, g.activations());
 //
-// Results have the dtype of their input, which begins with the embedding: activations(), fp32 on
-// the CPU and the run's dtype on CUDA. A model asks for fp32 where it needs it on every device.
+// The result of an op has the dtype of its input. The first input, the embedding, has
+// activations(): fp32 on the CPU, the run's dtype on CUDA. A model requests fp32 explicitly where
+// it needs it on every device.
 //
-// Weights are found by name below the current scope: inside GraphScope(g, "layers.3."), "o_proj"
-// means "layers.3.o_proj".
+// Weights are looked up by name below the current scope: inside GraphScope(g, "layers.3."),
+// "o_proj" means "layers.3.o_proj".
 //
 // Threading: confined. Cost: no device work.
 #pragma once
@@ -28,7 +29,8 @@
 
 namespace heddle::graph {
 
-// Our weight names to views, null for an unknown name; the owner of the memory outlives the graph.
+// Maps Heddle's weight names to views, null for an unknown name; the owner of the memory outlives
+// the graph.
 using WeightLookup = std::function<const TensorView*(std::string_view name)>;
 
 class GraphBuilder {
@@ -46,39 +48,41 @@ class GraphBuilder {
   Value input(std::string name, const ops::TensorMeta& meta);
   Value weight(std::string_view name);  // the weight of this name in the current scope
 
-  // Rows [first, first + count) of a weight [N, K], where they lie.
+  // Rows [first, first + count) of a weight [N, K], without a copy.
   Value weight_rows(std::string_view name, int64_t first, int64_t count);
 
   [[nodiscard]] bool has_weight(std::string_view name) const;
 
-  // Adds a node; returns its outputs. The methods below are spelled with it.
+  // Adds a node and returns its outputs. The methods below call it.
   std::vector<Value> apply(std::string_view op, std::vector<Value> inputs, ops::Attrs attrs = {});
   Value apply1(std::string_view op, std::vector<Value> inputs, ops::Attrs attrs = {});
 
-  // [T] ids -> [T, H], activations().
+  // [T] ids -> [T, H] in activations().
   Value embedding(Value ids, std::string_view table);
-  // x [T, K] -> [T, N] of `dtype` with weight [N, K], plus a bias [N] in every row, or none ({}).
+  // x [T, K] -> [T, N] in `dtype`, with weight [N, K] and, in every row, bias [N]; {}: no bias.
   Value linear(Value x, Value weight, Value bias, DType dtype);
-  // Per group of as many columns as the weight has.
+  // Normalises each row or, if the weight is narrower than x, each group of as many columns as the
+  // weight has.
   Value rms_norm(Value x, std::string_view weight_name, double epsilon);
   Value sigmoid(Value x);
   Value add(Value a, Value b);
-  // a * b. b is as wide as a; or narrower, and each column applies to an equal run of a's columns;
-  // or one number [1].
+  // a * b. b is as wide as a; or narrower, and each of its columns multiplies an equal run of a's
+  // columns; or a single number [1].
   Value mul(Value a, Value b);
-  // a * factor, of a's dtype; a itself where the factor is 1.
+  // a * factor, in a's dtype; returns a itself if the factor is 1.
   Value scale(Value a, double factor);
-  // gate_up [T, 2I] -> silu(gate) * up [T, I], activations().
+  // gate_up [T, 2I] -> silu(gate) * up [T, I] in activations().
   Value silu_mul(Value gate_up);
-  // The same for another op on [gate | up], such as "gelu_mul", with its attributes.
+  // As silu_mul(), for another op on [gate | up], such as "gelu_mul", with its attributes.
   Value gated(std::string_view op, Value gate_up, ops::Attrs attrs = {});
   // Rotates the first channels of each head in pairs, one frequency per pair. The tables are [R/2],
   // or [2, R/2] with longrope.
   Value rope(Value x, Value positions, Value inverse_frequencies, int64_t head_dim, double factor);
-  // The same from channel `first` of each head on; `interleaved`: pairs of neighbours.
+  // As rope(), from channel `first` of each head on; `interleaved`: the pairs are neighbouring
+  // channels.
   Value rope_channels(Value x, Value positions, Value inverse_frequencies, int64_t head_dim,
                       int64_t first, bool interleaved, double factor);
-  // Column ranges of x, left to right; no copy.
+  // Splits x into column ranges, left to right, without a copy.
   std::vector<Value> split(Value x, const std::vector<int64_t>& widths);
   Value concat(Value a, Value b);
   // [T, N] on every rank, from the columns [T, n] that each has; `part`: how ranks share all N.
@@ -90,7 +94,7 @@ class GraphBuilder {
 
   [[nodiscard]] const ops::TensorMeta& meta(Value value) const;
 
-  // The graph, or the first error with the scope it happened in.
+  // The graph, or the first error with the scope in which it happened.
   Result<Graph> finish();
 
  private:
@@ -110,7 +114,7 @@ class GraphBuilder {
   Status status_;
 };
 
-// Extends the builder's scope while it lives.
+// Appends a name to the builder's scope as long as this object exists.
 class GraphScope {
  public:
   GraphScope(GraphBuilder& builder, std::string_view suffix)
@@ -128,8 +132,8 @@ class GraphScope {
   size_t outer_size_;
 };
 
-// Makes the builder's scope `scope`, from the root, while it lives: for weights that several layers
-// share.
+// Replaces the builder's scope by `scope`, counted from the root, as long as this object exists:
+// for weights that several layers share.
 class GraphRootScope {
  public:
   GraphRootScope(GraphBuilder& builder, std::string scope)

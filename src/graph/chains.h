@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// find_chains: where a program has nodes that the device may launch together (ops/op_chain.h).
+// find_chains: finds runs of nodes in a program that the device can launch together
+// (ops/op_chain.h).
 #pragma once
 
 #include <span>
@@ -10,7 +11,7 @@
 
 namespace heddle::graph {
 
-// Nodes [begin, begin + ops->ops.size()).
+// The nodes [begin, begin + ops->ops.size()).
 struct Chain {
   size_t begin = 0;
   const ops::OpChain* ops = nullptr;
@@ -18,8 +19,9 @@ struct Chain {
   [[nodiscard]] size_t end() const { return begin + ops->ops.size(); }
 };
 
-// Ascending, apart from each other. Of several that begin at a node the first of `known` is taken.
-// A chain's links are read by no other node and are no outputs of the graph, but for shared ones.
+// Finds chains, sorted and without overlap. If several of `known` match at a node, the first one is
+// used. A link, the value between two nodes of a chain, is read by no node outside the chain and is
+// no output of the graph, unless the chain shares it.
 std::vector<Chain> find_chains(const Graph& graph, std::span<const ops::OpChain> known);
 
 }  // namespace heddle::graph

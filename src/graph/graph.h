@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The op graph: a model's forward pass as a list of nodes in order of execution.
 //
-// Values are in static single assignment: a node that changes a value in place makes a new version
-// of it (a new Value sharing the memory), and the old one must not be read afterwards; verify()
-// holds that. Building a graph does no device work. Passes are functions from Graph to Graph
-// (passes.h).
+// Values are in static single assignment form. A node that changes a value in place makes a new
+// version of it: a new Value that shares the memory. The old version must not be read afterwards;
+// verify() checks that. Building a graph does no device work. Passes are functions from Graph to
+// Graph (passes.h).
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace heddle::graph {
 
-// Index into Graph::values.
+// A value of the graph: an index into Graph::values.
 struct Value {
   uint32_t id = UINT32_MAX;
 
@@ -27,7 +27,7 @@ struct Value {
 };
 
 enum class ValueKind : uint8_t {
-  kInput,     // given for every step: token ids, positions
+  kInput,     // set for every step: token ids, positions
   kConstant,  // a weight
   kComputed,
 };
@@ -35,9 +35,11 @@ enum class ValueKind : uint8_t {
 struct ValueInfo {
   ValueKind kind = ValueKind::kComputed;
   ops::TensorMeta meta;
-  std::string name;     // of inputs, weights and outputs; other nodes are shown by number
-  TensorView constant;  // for kConstant
-  std::shared_ptr<const quant::PackedWeight> cut = {};  // rows that `constant` points at, if some
+  std::string name;     // name of an input, weight or output; other values are printed by their
+                        // number
+  TensorView constant;  // the weight's view, for kConstant
+  // owns the packed rows to which `constant` points if it is a part of a weight; else null
+  std::shared_ptr<const quant::PackedWeight> cut = {};
 };
 
 struct Node {
@@ -45,7 +47,7 @@ struct Node {
   std::vector<Value> inputs;
   std::vector<Value> outputs;
   ops::Attrs attrs;
-  std::string scope;  // the part of the model that made the node: "layers.3."
+  std::string scope;  // the part of the model that added the node: "layers.3."
 };
 
 struct Graph {
@@ -60,17 +62,19 @@ struct Graph {
 
   Value add_value(ValueInfo value);
 
-  // "%12" or "%12 lm_head".
+  // The value as text in messages: "%12" or "%12 lm_head".
   [[nodiscard]] std::string label(Value value) const;
 };
 
-// For every value: how many nodes read it and where the last read is. Graph outputs count as read
-// by a node after the last.
+// For each value: the number of nodes that read it and the last of these nodes. A graph output
+// counts as read by a node after the last one.
 struct UseCounts {
   // Indexed by value id; being an output of the graph counts as one use.
   std::vector<int32_t> num_uses;
-  std::vector<int32_t> last_use;  // node index, nodes.size() for outputs, -1 if never read
-  std::vector<int32_t> producer;  // node index, -1 for inputs and constants
+  std::vector<int32_t> last_use;  // by value: node index; nodes.size() for graph outputs, -1 if
+                                  // never read
+  std::vector<int32_t> producer;  // by value: index of the node that makes it; -1 for inputs and
+                                  // constants
 };
 
 UseCounts count_uses(const Graph& graph);

@@ -19,7 +19,8 @@ int64_t align_up(int64_t bytes) {
   return (bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
 }
 
-// The smallest gap between blocks already placed that live at the same time; else after the last.
+// The offset of the smallest sufficient gap between placed blocks that are live at the same time;
+// if there is none, the end of the last such block.
 int64_t best_fit(const Block& block, const std::vector<Block>& placed_by_offset) {
   int64_t best_offset = -1;
   int64_t best_gap = 0;

@@ -16,18 +16,18 @@ struct Pattern {
   std::string_view second;
   std::string_view fused;
 
-  // The input of `second` that must be the first's result.
+  // The index of the input of `second` that must be the first op's result.
   int joined_input = 0;
 
-  // Whether the first's result may have other readers: then the fused op returns it as well.
+  // Whether other nodes may also read the first op's result; the fused op then returns it, too.
   bool keeps_first_result = false;
 
-  // The fused node's inputs: the first's, then the second's without the joined one; with `swap`,
-  // the second's come first.
+  // The fused node's inputs: those of the first op, then those of the second without the joined
+  // one. With `swap`, those of the second op come first.
   bool swap = false;
 };
 
-// keeps_first_result also means: the fused op writes the result over the first's input 0.
+// keeps_first_result also means that the fused op writes the result over input 0 of the first op.
 constexpr Pattern kPatterns[] = {
     {.first = "add", .second = "rms_norm", .fused = "add_rms_norm", .keeps_first_result = true},
     {.first = "rms_norm", .second = "rope", .fused = "qk_norm_rope"},
@@ -64,7 +64,7 @@ class Fuser {
   }
 
  private:
-  // The index of the first op of a pair that ends at node `second`, if it may be fused.
+  // The index of the first op of a pair whose second op is node `second`, if the pair may be fused.
   [[nodiscard]] std::optional<size_t> match(const Pattern& pattern, size_t second,
                                             const std::vector<bool>& dropped) const {
     const Node& reader = graph_.nodes[second];
@@ -76,8 +76,8 @@ class Fuser {
     const Node& writer = graph_.nodes[first];
     if (writer.op->name != pattern.first || dropped[first]) return std::nullopt;
 
-    // The first op moves down to the second: no split in between, nothing that needs it earlier,
-    // and nothing that overwrites what it reads.
+    // The first op is executed at the second op's position. So there must be no split in between,
+    // no node that needs its result earlier, and no node that overwrites its inputs.
     for (size_t i = first + 1; i < second; ++i) {
       const Node& between = graph_.nodes[i];
       if (dropped[i]) continue;
@@ -108,7 +108,7 @@ class Fuser {
     return first;
   }
 
-  // Whether the value is a column range of another, or another is one of it.
+  // Whether the value is a column range of another value, or another is a column range of it.
   [[nodiscard]] bool has_views(Value value) const {
     for (const Node& node : graph_.nodes) {
       for (const auto& alias : node.op->aliases) {
@@ -247,7 +247,8 @@ class Verifier {
     return {};
   }
 
-  // Marks a version as overwritten, with its column ranges and the value that it is a range of.
+  // Marks a version as overwritten, and also its column ranges and the value of which it is a
+  // column range.
   void overwrite(Value value) {
     const Value whole = root(value);
     for (uint32_t id = 0; id < states_.size(); ++id) {
@@ -262,7 +263,8 @@ class Verifier {
 
   const Graph& graph_;
   std::vector<State> states_;
-  std::vector<Value> view_of_;  // by value id; invalid for values that are not column ranges
+  std::vector<Value> view_of_;  // by value id: the value of which it is a column range; otherwise
+                                // invalid
 };
 
 }  // namespace

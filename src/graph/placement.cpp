@@ -8,14 +8,15 @@ namespace heddle::graph {
 
 namespace {
 
-// Elements of one row: the product of all dimensions but the first, which are fixed.
+// Number of elements in one row: the product of all dimensions but the first. These dimensions are
+// fixed.
 int64_t row_width(const ops::TensorMeta& meta) {
   int64_t width = 1;
   for (int i = 1; i < meta.rank; ++i) width *= meta[i].offset;
   return width;
 }
 
-// The next width whose rows are whole 16 bytes.
+// The smallest row width, in elements, that is a multiple of 16 bytes.
 int64_t padded_width(const ops::TensorMeta& meta) {
   constexpr int64_t kVectorBits = 128;
   const int64_t elements = kVectorBits / bits_of(meta.dtype);
@@ -32,7 +33,8 @@ class CopyElider {
     strided_readers_ = readers_take_strided_rows();
 
     std::vector<bool> removed(graph_.nodes.size(), false);
-    // Concatenations from the last to the first, so that nested ones find their final storage.
+    // Concatenations are processed from the last to the first, so that nested ones find their final
+    // storage.
     for (size_t i = graph_.nodes.size(); i-- > 0;) {
       if (graph_.nodes[i].op->name == "concat") removed[i] = place_parts_of(graph_.nodes[i]);
     }
@@ -51,8 +53,8 @@ class CopyElider {
   }
 
  private:
-  // Indexed by value: whether all nodes that read it take strided rows, and it is no output of the
-  // graph.
+  // Indexed by value: whether all nodes that read the value accept strided rows, and it is no
+  // output of the graph.
   [[nodiscard]] std::vector<bool> readers_take_strided_rows() const {
     std::vector<bool> strided(graph_.values.size(), true);
     for (const Node& node : graph_.nodes) {
@@ -63,7 +65,7 @@ class CopyElider {
     return strided;
   }
 
-  // Indexed by value: elements from row to row of each storage.
+  // Indexed by value, for storages: elements from one row to the next.
   [[nodiscard]] std::vector<int64_t> strides() const {
     std::vector<int64_t> result(graph_.values.size());
     for (uint32_t id = 0; id < graph_.values.size(); ++id) {
@@ -85,8 +87,8 @@ class CopyElider {
     return result;
   }
 
-  // Makes the inputs of a concatenation column ranges of its output. False if one of them cannot
-  // be.
+  // Makes the inputs of a concatenation column ranges of its output. Returns false if one of them
+  // cannot be.
   bool place_parts_of(const Node& concat) {
     for (size_t i = 0; i < concat.inputs.size(); ++i) {
       const Value part = concat.inputs[i];
@@ -109,8 +111,8 @@ class CopyElider {
     return true;
   }
 
-  // Outputs that are versions or column ranges of inputs take their storage. True if nothing is
-  // left to do.
+  // Outputs that are versions or column ranges of inputs get the storage of these inputs. Returns
+  // true if the node needs no launch any more.
   bool share_inputs_of(const Node& node) {
     bool free_of_work = false;
     for (const auto& alias : node.op->aliases) {

@@ -214,7 +214,7 @@ int64_t width_of(const Program& program, Value value) {
   return shape[shape.rank() - 1];
 }
 
-// The storage of a value that shares another's: "%8[0:1024]", or "%8" for all columns.
+// The columns of a storage that a value uses: "%8[0:1024]", or "%8" for all columns.
 std::string place(const Program& program, Value value) {
   const auto& [storage, column] = program.placed.placements[value.id];
   std::string label = program.placed.graph.label(storage);
@@ -235,8 +235,8 @@ std::string describe_output(const Program& program, Value value) {
          fmt::format(" live {}..{}", live.begin, is_output ? "end" : std::to_string(live.end));
 }
 
-// `is_written`: an earlier node has described the value. Weights, column ranges and values
-// assembled in place appear in no other line.
+// `is_written`: an earlier line describes the value. Weights, column ranges and values assembled in
+// place have no line of their own.
 std::string describe_input(const Program& program, Value value, bool is_written) {
   const Graph& graph = program.placed.graph;
   const ValueInfo& info = graph.info(value);

@@ -33,7 +33,7 @@ struct Program {
 struct CompileOptions {
   ops::Extents largest;  // sizes of the largest step
   bool fuse = true;
-  // Without a value: the chains of the context's device.
+  // The known chains of ops; no value: those of the context's device.
   std::optional<std::span<const ops::OpChain>> chains;
 };
 
@@ -46,53 +46,57 @@ Result<Program> compile(Graph graph, const ops::OpRegistry& registry, const ops:
 // one is shown by that value's columns: "%8[0:1024]".
 std::string dump(const Program& program);
 
-// Sees the launches of Executor::launch().
+// Is called before and after each launch of Executor::launch().
 class LaunchObserver {
  public:
   virtual ~LaunchObserver() = default;
 
-  // Before and after a launch of these nodes: of one, or of a chain's. Where a chain declines, its
-  // nodes follow one by one, and after() is called for these alone. An error ends the launches.
+  // Called before and after a launch of these nodes: a single node, or all nodes of a chain. If a
+  // chain declines to launch after before(), its nodes are launched one by one, each with before()
+  // and after(). An error ends the launches.
   virtual Status before(const Segment& nodes) = 0;
   virtual Status after(const Segment& nodes) = 0;
 };
 
-// An address or a row stride that a launch takes by value, so that a captured one keeps it.
+// An address or a row stride that a launch passes by value, so that a captured launch always uses
+// it.
 struct TakenValue {
   size_t node = 0;
   uintptr_t value = 0;
 };
 
-// A NaN in fp32, bf16 and fp16.
+// A byte whose repetition is a NaN in fp32, bf16 and fp16.
 inline constexpr std::byte kPoison{0xff};
 
-// Owns the arena. Threading: confined. A run allocates nothing (of launchers, see linear.h).
+// Runs a program; owns its arena. Threading: confined. A run allocates no memory (launchers may,
+// see linear.h).
 class Executor {
  public:
   static Result<Executor> create(Program program, device::Device& device);
 
-  // Sizes of the runs from here on. The last `padding` of the rows stand for nothing: nodes of
-  // segments that are split do not see them; results that the others compute are not read. Error:
-  // kInvalidArgument for more than the program was made for.
+  // Sets the sizes of the following runs. The last `padding` rows are padding: eager segments do
+  // not process them; captured segments compute results for them that nothing reads. Error:
+  // kInvalidArgument for sizes larger than those the program was compiled for.
   Status set_extents(const ops::Extents& extents, int64_t padding = 0);
 
-  // Sets the inputs of the launches from here on, in the order of Graph::inputs, with the shapes of
-  // the extents, in memory of the device.
+  // Sets the inputs of the following launches, in the order of Graph::inputs. They have the shapes
+  // of the extents and are in device memory.
   void set_inputs(std::span<const TensorView> inputs);
 
-  // All nodes of the program, as one segment.
+  // A segment with all nodes of the program.
   [[nodiscard]] Segment whole() const { return {.end = program_.placed.graph.nodes.size()}; }
 
-  // The program as two segments: its first launch alone, and all others.
+  // The program as two segments: the first launch, and all others.
   [[nodiscard]] std::array<Segment, 2> first_and_others() const;
 
-  // Launches these nodes, whole() or one of Program::segments, in order, those of a chain together
-  // where it can. `forward` has as many rows as the nodes see. The same addresses are used whenever
-  // the extents are the same. Error: the failing node's, with its scope, or the observer's.
+  // Launches the given nodes, whole() or one of Program::segments, in order; the nodes of a chain
+  // are launched together if the chain accepts. `forward` has as many rows as the nodes process.
+  // Equal extents use equal addresses. Error: the failing node's, with its scope, or the
+  // observer's.
   Status launch(ops::Context& context, const ops::ForwardContext& forward, const Segment& nodes,
                 LaunchObserver* observer = nullptr);
 
-  // All of it.
+  // Sets extents and inputs, then launches the whole program.
   Status run(ops::Context& context, const ops::ForwardContext& forward, const ops::Extents& extents,
              std::span<const TensorView> inputs) {
     HEDDLE_RETURN_IF_ERROR(set_extents(extents));
@@ -100,23 +104,24 @@ class Executor {
     return launch(context, forward, whole());
   }
 
-  // The graph's i-th output, in memory of the device; valid until the next run.
+  // The graph's i-th output, in device memory; valid until the next run.
   [[nodiscard]] MutableTensorView output(size_t i) const;
 
   [[nodiscard]] const Program& program() const { return program_; }
 
-  // The tensors that a node writes, for the extents set.
+  // The tensors that a node writes, with the current extents.
   [[nodiscard]] std::span<const MutableTensorView> outputs_of(size_t node) const {
     return bound_[node].outputs;
   }
 
-  // Scope and op: "layers.3.linear".
+  // The node's name in messages, scope and op: "layers.3.linear".
   [[nodiscard]] std::string name_of(size_t node) const;
 
-  // Appends the addresses and row strides that launches of these nodes take.
+  // Appends the addresses and row strides that launches of these nodes pass by value.
   void list_taken(const Segment& nodes, std::vector<TakenValue>& taken) const;
 
-  // Fills the arena, so that reads of memory that was never written are found. Does not wait.
+  // Fills the arena with `pattern`, so that reads of memory that was never written are noticed.
+  // Does not wait.
   Status poison(device::Stream& stream, std::byte pattern = kPoison) {
     return stream.fill(arena_.data(), pattern, arena_.size());
   }
@@ -138,7 +143,8 @@ class Executor {
   void bind();
   void place();
   void place(size_t i, const ops::Extents& extents);
-  // Rows that the nodes of a segment see.
+  // The extents that the nodes of a segment process: without the padding if the segment runs
+  // eagerly.
   [[nodiscard]] ops::Extents extents_of(const Segment& segment) const;
   [[nodiscard]] MutableTensorView computed_view(Value value, const ops::Extents& extents) const;
 

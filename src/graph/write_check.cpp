@@ -10,8 +10,9 @@ namespace heddle::graph {
 
 namespace {
 
-// The byte that unwritten elements consist of. As bf16 and fp32 it is -1.7e38, which no model
-// computes; it differs from the arena's poison, so that copying an unwritten row of padding passes.
+// The byte that unwritten elements consist of. As bf16 and fp32 the value is -1.7e38, which no
+// model computes. It differs from the arena's poison, so that an op may copy an unwritten padding
+// row.
 constexpr std::byte kUnwritten{0xfe};
 
 // The unsigned integer whose bytes are all `byte`.
@@ -20,7 +21,7 @@ constexpr Bits repeated(std::byte byte) {
   return static_cast<Bits>(static_cast<Bits>(~Bits{0}) / 0xff * std::to_integer<Bits>(byte));
 }
 
-// A tensor that a node writes, as a table of bytes.
+// A tensor that a node writes, as rows of bytes.
 struct Written {
   std::byte* data;
   int64_t rows;
@@ -35,7 +36,7 @@ struct Written {
 
   [[nodiscard]] bool empty() const { return rows == 0 || row_bytes == 0; }
 
-  // From the first byte to the last one.
+  // Number of bytes from the tensor's first byte to its last one.
   [[nodiscard]] int64_t num_bytes() const { return (rows - 1) * stride_bytes + row_bytes; }
 };
 
@@ -44,8 +45,8 @@ class WriteCheck final : public LaunchObserver {
   WriteCheck(const Executor& executor, device::Stream& stream)
       : executor_(&executor), stream_(&stream) {}
 
-  // Which rows are padding is asked of the device: a row whose sequence has ended becomes padding
-  // there (ops/drafting/feed_drawn.h).
+  // Reads back from the device which rows are padding: a row whose sequence has ended becomes
+  // padding on the device (ops/drafting/feed_drawn.h).
   Status read_padding(const ops::ForwardContext& forward) {
     if (forward.batch.row_sequences == nullptr || forward.query_start.empty()) return {};
     row_sequences_.resize(static_cast<size_t>(forward.query_start.back()));
@@ -57,7 +58,7 @@ class WriteCheck final : public LaunchObserver {
   Status before(const Segment& nodes) override {
     return for_each_output(
         nodes, [&](size_t i, size_t output, const MutableTensorView& view) -> Status {
-          // A mark left in memory would pass for a number with the next owner of the memory.
+          // A mark that stays in memory would look like a number to the next owner of the memory.
           if (may_stay_unwritten(nodes, i, output)) return {};
           const Written written(view);
           if (written.row_bytes == written.stride_bytes) {
@@ -85,7 +86,7 @@ class WriteCheck final : public LaunchObserver {
   }
 
  private:
-  // Calls `see` with the node, the output's index and its memory.
+  // Calls `see(node, index of the output, memory of the output)` for each output.
   template <typename See>
   Status for_each_output(const Segment& nodes, const See& see) const {
     const Graph& graph = executor_->program().placed.graph;
@@ -105,7 +106,7 @@ class WriteCheck final : public LaunchObserver {
     return {};
   }
 
-  // Whether it is a link of the chain that these nodes are, read by no one else.
+  // Whether the output is a link of the launched chain that no other node reads.
   [[nodiscard]] bool may_stay_unwritten(const Segment& nodes, size_t node, size_t output) const {
     if (nodes.end - nodes.begin == 1) return false;
     const std::vector<Chain>& chains = executor_->program().chains;
@@ -146,13 +147,13 @@ class WriteCheck final : public LaunchObserver {
     }
     if (!changed) return {};
     HEDDLE_RETURN_IF_ERROR(stream_->copy(written.data, host_.data(), written.num_bytes()));
-    return stream_->synchronize();  // the host's memory is used again
+    return stream_->synchronize();  // waits, because the host buffer is reused
   }
 
   const Executor* executor_;
   device::Stream* stream_;
-  std::vector<int32_t> row_sequences_;  // empty: no row is padding
-  std::vector<std::byte> host_;         // a copy of an output
+  std::vector<int32_t> row_sequences_;  // the sequence of each row; empty: no row is padding
+  std::vector<std::byte> host_;         // host copy of an output
 };
 
 }  // namespace

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// launch_checked: Executor::launch() that proves what every node writes, for --cuda-graph-debug and
-// tests.
+// launch_checked: as Executor::launch(), and checks that every node writes its whole output. For
+// --cuda-graph-debug and tests.
 //
-// Outputs are filled with a pattern before the launch and read back behind it: an element that
-// still has it was not written. An op that leaves rows out gives no wrong result where the arena
-// happens to hold zeros or the step before, so that no comparison of results finds it.
+// Outputs are filled with a pattern before the launch and read back after it: an element that still
+// has the pattern was not written. Comparing results does not find an op that skips rows, because
+// the arena may contain zeros or the right values of an earlier step.
 //
-// Left out are outputs that change an input in place, whose elements may stay as they are, and
-// those that are not floating point. ops::OpDef::coverage says whether rows of padding are owed.
+// Not checked are outputs that change an input in place, whose elements may stay unchanged, and
+// those that are not floating point. ops::OpDef::coverage says whether an op must write padding
+// rows.
 #pragma once
 
 #include "device/device.h"
@@ -15,10 +16,10 @@
 
 namespace heddle::graph {
 
-// `stream` is the one that the ops launch on. Nodes of a chain that are launched together are
-// checked together: but for links that no one else reads, which need not be written, and for rows
-// of padding only if all its ops write these. Slow: waits for every launch and reads all outputs.
-// Error: that of launch(), or kInternal, naming the node, the row and the column.
+// `stream` is the CUDA stream on which the ops run. Nodes of a chain that are launched together are
+// checked together. Links that only the chain reads need not be written, and padding rows only if
+// all ops of the chain write them. Slow: waits for every launch and reads back all outputs. Error:
+// that of launch(), or kInternal, naming the node, the row and the column.
 Status launch_checked(Executor& executor, device::Stream& stream, ops::Context& context,
                       const ops::ForwardContext& forward, const Segment& nodes);
 
