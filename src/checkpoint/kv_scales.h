@@ -6,7 +6,7 @@
 //   k_scale, v_scale                         compressed-tensors
 //   k_proj.k_scale, v_proj.v_scale           ModelOpt
 //   attn.k_scale, attn.v_scale
-// kv_scale                                 one for keys and values
+//   kv_scale                                 one for keys and values
 //   k_proj.output_scale, v_proj.output_scale
 //
 // Threading: values.

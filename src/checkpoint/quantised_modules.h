@@ -11,7 +11,7 @@
 //   P.weight U8 and P.weight_scale          NVFP4, with P.weight_scale_2
 //   P_blocks and P_scales                   MXFP4, for a tensor P without ".weight"
 //   P.weight in blocks of a GGUF file       where packed rows have a form for them
-// anything else                           plain, not quantised
+//   anything else                           plain, not quantised
 //
 // A tensor P without ".weight" contains all experts of a layer. Its scales are P_scale_inv, P_scale
 // or P_weight_scale, and P_scale_2 or P_weight_scale_2.

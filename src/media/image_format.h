@@ -30,7 +30,7 @@ enum class ImageFormat {
 
 [[nodiscard]] std::string_view to_string(ImageFormat format);
 
-// Looks at most at the first 64 bytes.
+// Recognises a format by at most the first 64 bytes.
 [[nodiscard]] ImageFormat format_of(std::span<const uint8_t> file);
 
 // The format, if Heddle decodes it. Error: kUnsupportedFormat, naming the format and those that

@@ -59,7 +59,8 @@ MediaResult<ImageHeader> read_image_header(std::span<const uint8_t> file,
                                   "times the other; crop it",
                                   width, height, limits.max_aspect)};
   }
-  if (header->orientation != 1) header->bytes_per_pixel += 3;  // turning makes a copy
+  // turning the picture upright makes a copy of it
+  if (header->orientation != 1) header->bytes_per_pixel += 3;
   return header;
 }
 

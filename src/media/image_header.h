@@ -24,7 +24,8 @@ struct MediaLimits {
 
 struct ImageHeader {
   ImageFormat format = ImageFormat::kUnknown;
-  ImageSize stored;             // size in the file, before the orientation is applied
+  ImageSize stored;             // size of the picture in the file, before its orientation is
+                                // applied
   int orientation = 1;          // EXIF orientation, 1 to 8; 1 if the file has none or a broken one
   bool animated = false;        // the file has several frames, of which only the first is decoded
   int64_t bytes_per_pixel = 0;  // memory that decoding needs for each pixel, the result included
@@ -44,7 +45,7 @@ struct ImageHeader {
 MediaResult<ImageHeader> read_image_header(std::span<const uint8_t> file,
                                            const MediaLimits& limits);
 
-// Checks a size in bytes before the data is decoded, for base64 texts. Error: kTooManyBytes.
+// Checks the decoded size of a base64 text before it is decoded. Error: kTooManyBytes.
 MediaResult<int64_t> check_file_bytes(int64_t bytes, const MediaLimits& limits);
 
 }  // namespace heddle::media

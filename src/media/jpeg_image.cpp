@@ -50,7 +50,7 @@ class JpegReader {
   JpegReader(const JpegReader&) = delete;
   JpegReader& operator=(const JpegReader&) = delete;
 
-  ~JpegReader() { jpeg_destroy_decompress(&info_); }  // does nothing where begin() made nothing
+  ~JpegReader() { jpeg_destroy_decompress(&info_); }  // does nothing if begin() has created nothing
 
   // Reads the file up to its first scan and chooses how to decode.
   [[nodiscard]] bool begin() {

@@ -30,7 +30,7 @@ enum class ResampleArithmetic { kTorch, kPillow, kFloat };
 
 // The weights for one axis. Output i is the sum of weights[i * taps + j] * input[first[i] + j].
 struct AxisWeights {
-  int64_t taps = 0;             // the most weights that an output has; unused ones are 0
+  int64_t taps = 0;             // largest number of weights of an output; unused weights are 0
   std::vector<int64_t> first;   // [m]: the first input pixel
   std::vector<int64_t> count;   // [m]: the number of weights, at most taps
   std::vector<double> weights;  // [m, taps]

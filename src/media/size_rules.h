@@ -28,7 +28,7 @@ struct FittedSize {
 // number of pixels is then outside the bounds, the picture is scaled to be within them instead.
 // Error: kAspectRatio above 200.
 struct SmartResize {
-  int64_t factor = 0;  // patch side times merge
+  int64_t factor = 0;  // side of a patch in pixels, times merge
   int64_t min_pixels = 0;
   int64_t max_pixels = 0;
 };
@@ -55,7 +55,7 @@ struct NeverEnlarge {
 // kTooSmall if rounding leaves no whole token on either side.
 struct AreaFit {
   int64_t patch = 0;
-  int64_t pool = 0;  // patches that a token covers along each side
+  int64_t pool = 0;  // patches per token along each side
   int64_t max_tokens = 0;
 };
 

@@ -26,9 +26,9 @@ bool ScaleColumns(const uint8_t*, int64_t, const WeightPairs&, uint8_t*) { retur
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-constexpr int64_t kBlock = 16;  // bytes: four pixels and four bytes after them
+constexpr int64_t kBlock = 16;  // 16 bytes: four RGB pixels and the four bytes after them
 
-// Block r of the result are the 16 bytes at p + r * stride.
+// Loads a vector whose block r has the 16 bytes at p + r * stride.
 template <class D>
 hn::Vec<D> LoadBlocks(D d, const uint8_t* p, int64_t stride) {
   constexpr auto kRows = static_cast<int64_t>(hn::MaxLanes(D())) / kBlock;
@@ -41,7 +41,7 @@ hn::Vec<D> LoadBlocks(D d, const uint8_t* p, int64_t stride) {
   }
 }
 
-// Scales as many rows as D has blocks. Reads up to 16 bytes after each row.
+// Scales as many rows as D has blocks. May read up to 16 bytes after each row.
 template <class D>
 void ScaleSomeRows(D d8, const uint8_t* rows, int64_t stride, const WeightPairs& pairs,
                    uint8_t* out, int64_t out_stride) {
@@ -49,7 +49,7 @@ void ScaleSomeRows(D d8, const uint8_t* rows, int64_t stride, const WeightPairs&
   const hn::Repartition<int16_t, D> d16;
   const hn::Repartition<int32_t, D> d32;
   const hn::Rebind<uint8_t, decltype(d32)> quarter;
-  // From two pixels r0 g0 b0 r1 g1 b1 to numbers of 16 bits: r0 r1 g0 g1 b0 b1 0 0.
+  // Rearranges two pixels r0 g0 b0 r1 g1 b1 to 16-bit numbers: r0 r1 g0 g1 b0 b1 0 0.
   alignas(kBlock) static constexpr uint8_t kFirstTwo[kBlock] = {
       0, 0x80, 3, 0x80, 1, 0x80, 4, 0x80, 2, 0x80, 5, 0x80, 0x80, 0x80, 0x80, 0x80};
   alignas(kBlock) static constexpr uint8_t kNextTwo[kBlock] = {
@@ -74,7 +74,7 @@ void ScaleSomeRows(D d8, const uint8_t* rows, int64_t stride, const WeightPairs&
       sums = hn::ReorderWidenMulAccumulate(d32, b, b_weights, sums, more_sums);
     }
     sums = hn::RearrangeToOddPlusEven(sums, more_sums);
-    uint8_t bytes[4 * kRows];  // red, green, blue and nothing, of each row
+    uint8_t bytes[4 * kRows];  // of each row: red, green, blue and an unused byte
     hn::StoreU(hn::DemoteTo(quarter, hn::ShiftRightSame(sums, pairs.shift())), quarter, bytes);
     for (int64_t r = 0; r < kRows; ++r) {
       std::memcpy(out + r * out_stride + i * 3, bytes + r * 4, 3);
@@ -89,7 +89,7 @@ bool ScaleRows(const uint8_t* rgb, int64_t height, int64_t width, const WeightPa
   constexpr auto kRows = static_cast<int64_t>(hn::MaxLanes(wide)) / kBlock;
   const int64_t stride = width * 3;
   const int64_t out_stride = pairs.num_outputs() * 3;
-  // The bytes after these rows belong to the picture.
+  // For these rows the bytes after the row still belong to the picture.
   const int64_t num_safe = std::max<int64_t>(height - 1 - kBlock / stride, 0);
   int64_t row = 0;
   for (; row + kRows <= num_safe; row += kRows) {
@@ -103,8 +103,8 @@ bool ScaleRows(const uint8_t* rgb, int64_t height, int64_t width, const WeightPa
   return true;
 }
 
-// Bytes [begin, begin + lanes) of output row i, two numbers of 16 bits beside each other: one of an
-// input row, one of the next.
+// Bytes [begin, begin + lanes) of output row i. Each pair of 16-bit numbers has a byte of one input
+// row and the byte of the next row.
 template <class D>
 void ScaleColumnPart(D d16, const uint8_t* rgb, int64_t row_bytes, int64_t begin,
                      const WeightPairs& pairs, int64_t i, uint8_t* out) {
@@ -129,7 +129,8 @@ void ScaleColumnPart(D d16, const uint8_t* rgb, int64_t row_bytes, int64_t begin
   }
   lower = hn::ShiftRightSame(hn::RearrangeToOddPlusEven(lower, more_lower), pairs.shift());
   upper = hn::ShiftRightSame(hn::RearrangeToOddPlusEven(upper, more_upper), pairs.shift());
-  // Interleaving and this narrowing both stay within blocks of 16 bytes, so the order is restored.
+  // Interleaving and this narrowing both work within blocks of 16 bytes, so the order is correct
+  // again.
   const auto sums = hn::ReorderDemote2To(d16, lower, upper);
   hn::StoreU(hn::DemoteTo(d8, sums), d8, out + begin);
 }
@@ -140,7 +141,7 @@ bool ScaleColumns(const uint8_t* rgb, int64_t row_bytes, const WeightPairs& pair
   if (row_bytes < lanes) return false;
   for (int64_t i = 0; i < pairs.num_outputs(); ++i, out += row_bytes) {
     for (int64_t begin = 0; begin < row_bytes; begin += lanes) {
-      // The last part is a whole one, too: it computes some bytes a second time.
+      // The last part has full width, too: it computes some bytes a second time.
       ScaleColumnPart(d16, rgb, row_bytes, std::min(begin, row_bytes - lanes), pairs, i, out);
     }
   }

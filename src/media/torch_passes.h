@@ -16,11 +16,11 @@
 
 namespace heddle::media {
 
-// AxisWeights as the passes read them: pairs of neighbouring weights in one integer, the first in
-// its low half, with a weight of 0 after an odd count.
+// AxisWeights in the layout that the passes read: two neighbouring weights in one integer, the
+// first in its low half. An odd number of weights is filled up with a 0.
 class WeightPairs {
  public:
-  // `integers` must be those of kTorch.
+  // `integers` must be those for ResampleArithmetic::kTorch.
   WeightPairs(const AxisWeights& axis, const IntegerWeights& integers);
 
   [[nodiscard]] const int32_t* of(int64_t output) const {
@@ -40,19 +40,20 @@ class WeightPairs {
   [[nodiscard]] int shift() const { return shift_; }
 
  private:
-  const AxisWeights& axis_;  // outlives this
+  const AxisWeights& axis_;  // must outlive this object
   int shift_;
-  int64_t pairs_each_;  // even: the passes read two pairs at a time
+  int64_t pairs_each_;  // number of pairs per output, even, because the passes read two pairs at a
+                        // time
   std::vector<int32_t> pairs_;
 };
 
-// Scales each of `height` rows of `width` pixels to pairs.num_outputs() pixels. False, with nothing
-// done, on a processor without AVX2.
+// Scales each of `height` rows of `width` pixels to pairs.num_outputs() pixels. Returns false
+// without writing anything on a processor without AVX2.
 [[nodiscard]] bool scale_rows(const uint8_t* rgb, int64_t height, int64_t width,
                               const WeightPairs& pairs, uint8_t* out);
 
-// Scales a picture, whose rows have `row_bytes`, to pairs.num_outputs() rows. False, with nothing
-// done, on a processor without AVX2 and for rows shorter than a vector.
+// Scales a picture, whose rows have `row_bytes` bytes, to pairs.num_outputs() rows. Returns false
+// without writing anything on a processor without AVX2, or if a row is shorter than a vector.
 [[nodiscard]] bool scale_columns(const uint8_t* rgb, int64_t row_bytes, const WeightPairs& pairs,
                                  uint8_t* out);
 

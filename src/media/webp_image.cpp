@@ -18,7 +18,7 @@ namespace heddle::media {
 
 namespace {
 
-// Encoded bytes between two calls of `stop`.
+// Number of encoded bytes that are decoded between two calls of `stop`.
 constexpr size_t kWebpPortionBytes = size_t{16} << 10;
 
 MediaError broken_webp(std::string_view complaint) {

@@ -17,7 +17,7 @@ uint8_t byte_at(const std::byte* bytes, int64_t index) {
   return std::to_integer<uint8_t>(bytes[index]);
 }
 
-// 32 codes of 4 bits in 16 bytes, to `codes`.
+// Unpacks 32 codes of 4 bits from 16 bytes to `codes`, a byte each.
 void read_nibbles(const std::byte* bytes, uint8_t* codes) {
   for (int64_t j = 0; j < 16; ++j) {
     codes[j] = byte_at(bytes, j) & 15u;
@@ -57,7 +57,7 @@ uint8_t six_bit_code(const std::byte* block, int64_t k) {
                               (((high >> (2 * quarter)) & 3u) << 4));
 }
 
-constexpr int64_t kFourBitScales = 4;  // where the bytes of scales begin in Q4_K and Q5_K
+constexpr int64_t kFourBitScales = 4;  // byte offset of the scales in a block of Q4_K and Q5_K
 constexpr int64_t kSixBitScales = 192;
 constexpr int64_t kSixBitD = 208;
 
@@ -66,7 +66,7 @@ bool has_minimum(BlockType type) {
          type == BlockType::kQ5K;
 }
 
-// The code of the value zero; 0 for floats and types with minima.
+// The code that represents 0; for floats and types with minima 0.
 uint8_t zero_of(BlockType type) {
   switch (type) {
     case BlockType::kQ8_0:
@@ -82,7 +82,7 @@ uint8_t zero_of(BlockType type) {
   }
 }
 
-// The codes of a block, a byte each; those of Q8_0 plus 128.
+// Unpacks the codes of a block, a byte each; to those of Q8_0, 128 is added.
 void read_codes(BlockType type, const std::byte* block, uint8_t* codes) {
   switch (type) {
     case BlockType::kQ8_0:
@@ -140,14 +140,15 @@ float scale_of_group(BlockType type, const std::byte* block, int64_t group) {
   }
 }
 
-// The number that is added to products of codes and scales; -0 changes no number.
+// The number that is added to products of codes and scales; for types without minima -0, which
+// changes no number.
 float minimum_of_group(BlockType type, const std::byte* block, int64_t group) {
   if (!has_minimum(type)) return -0.0f;
   if (size_of(type).columns == kSmallBlock) return half_at(block + 2);
   return -half_at(block + 2) * static_cast<float>(six_bits(block + kFourBitScales, group).minimum);
 }
 
-// Scales and minima of the i-th block of a row, to where they lie in its row of scales.
+// Writes scales and minima of the i-th block to their positions in the row of scales.
 void read_scales(BlockType type, const std::byte* block, int64_t i, const RowFormat& format,
                  std::byte* row) {
   std::byte* const bytes = row + 2 * format.num_wide_scales();
@@ -171,7 +172,7 @@ void read_scales(BlockType type, const std::byte* block, int64_t i, const RowFor
       return;
     case ScaleType::kU8Times: {
       std::memcpy(row + 2 * i, block, 2);
-      // Minima are added, and the file has what is subtracted.
+      // Packed minima are added; those of the file are subtracted.
       std::byte* const dmin = row + format.minima_begin() + 2 * i;
       std::memcpy(dmin, block + 2, 2);
       dmin[1] ^= std::byte{0x80};
@@ -273,7 +274,7 @@ void unpack_blocks(const BlockRows& rows, UnpackedMatrix& matrix) {
   const RowFormat& format = matrix.format;
   const BlockSize size = size_of(rows.type);
   const int64_t num_blocks = rows.K / size.columns;
-  // Codes of a byte are stored around 128, whatever the file's zero is.
+  // 8-bit codes are stored with zero point 128, whatever the file's is.
   const auto shift =
       static_cast<uint8_t>(format.four_bits() ? 0 : format.constant_zero - zero_of(rows.type));
   uint8_t* codes = matrix.codes.data();

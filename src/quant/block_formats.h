@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The quantised types of GGUF files: a row is a sequence of blocks of 32 or 256 columns, each with
-// its scales beside its codes. d and m are fp16 numbers, little-endian; q are codes.
+// The quantised types of GGUF files. A row is a sequence of blocks of 32 or 256 columns; each block
+// has its scales next to its codes. d and m are fp16 numbers, little-endian; q are codes.
 //
 //   Q8_0   32 columns: d, 32 signed bytes.                                    w = d q
 //   Q4_0   32: d, 16 bytes: byte j has column j low and column 16 + j high.   w = d (q - 8)
@@ -36,9 +36,9 @@ struct BlockSize {
 
 [[nodiscard]] BlockSize size_of(BlockType type);
 
-// The order of a matrix's rows in a file. Row r of the matrix, as (group, i, j) with j < inner and
-// i < middle, is stored row first + group * group_step + i * middle_step + j * inner_step. The
-// default: as they are.
+// The order of a matrix's rows in a file. Row r of the matrix, written as (group, i, j) with j <
+// inner and i < middle, is stored in row first + group * group_step + i * middle_step + j *
+// inner_step. The default is the matrix's own order.
 struct RowOrder {
   int64_t first = 0;
   int64_t middle = 1;
@@ -56,10 +56,10 @@ struct RowOrder {
   }
 };
 
-// Rows of K columns in blocks. Points at memory that it does not own, of any alignment.
+// Rows of K columns in blocks. Refers to memory of any alignment that it does not own.
 struct BlockRows {
   BlockType type = BlockType::kQ8_0;
-  int64_t K = 0;  // a multiple of the block's columns
+  int64_t K = 0;  // columns; a multiple of the block's columns
   const std::byte* data = nullptr;
   RowOrder order;
 
@@ -72,16 +72,17 @@ struct BlockRows {
   }
 };
 
-// The form in memory that holds rows of this type value for value. Kernels of a GPU read neither
-// minima nor scales of 256 columns: there Q6_K has fp32 scales, and types with minima have no form.
+// The format of packed rows that hold this type without a change of value; none if there is none.
+// GPU kernels support neither minima nor scales of 256 columns: for them Q6_K has fp32 scales, and
+// types with minima have no format.
 [[nodiscard]] std::optional<RowFormat> packed_format(BlockType type, int64_t K,
                                                      bool on_gpu = false);
 
-// `num_blocks` blocks from `blocks` on, as the numbers they stand for. Cost: about a nanosecond a
+// Writes the numbers that `num_blocks` blocks represent to `target`. Cost: about a nanosecond a
 // column.
 void dequantise_blocks(BlockType type, const std::byte* blocks, int64_t num_blocks, float* target);
 
-// All rows of `matrix`, whose format is packed_format()'s and whose arrays have their sizes.
+// Unpacks all rows to `matrix`, which has packed_format()'s format and arrays of the right size.
 // Cost: as dequantise_blocks().
 void unpack_blocks(const BlockRows& rows, UnpackedMatrix& matrix);
 

@@ -13,12 +13,12 @@ namespace heddle::quant {
 
 namespace {
 
-// The bytes before a row's scales: an fp32 factor, or the scales that are shared by 256 columns.
+// Bytes before a row's byte-sized scales: an fp32 factor, or the fp16 scales of 256 columns each.
 int64_t front_bytes(const RowFormat& format) {
   return has_factor(format.scale) ? kFactorBytes : 2 * format.num_wide_scales();
 }
 
-// Copies the scales, and the minima, of a row to the row that has only some of its columns.
+// Copies the scales and minima of a row to a row that has only some of its columns.
 class ScaleCut {
  public:
   ScaleCut(const UnpackedMatrix& matrix, const RowFormat& to, int64_t first)

@@ -13,7 +13,7 @@ namespace heddle::quant {
 
 namespace {
 
-// The scale of a group, or its minimum if `scales` holds a row's minima.
+// The scale of a group; its minimum if `scales` points to a row's minima.
 float scale_at(const std::byte* scales, const RowFormat& format, int64_t group) {
   switch (format.scale) {
     case ScaleType::kF32: {
@@ -69,13 +69,13 @@ uint8_t code_at(const PackedRows& rows, int64_t row, int64_t k) {
   return (k / 64) % 2 == 0 ? both & 15u : both >> 4;
 }
 
-constexpr float kNothing = -0.0f;  // added to a number, it changes not even the sign of a zero
+constexpr float kNothing = -0.0f;  // -0: adding it does not even change the sign of a zero
 
 float minimum_at(const std::byte* scales, const RowFormat& format, int64_t group) {
   return format.has_minima ? scale_at(scales + format.minima_begin(), format, group) : kNothing;
 }
 
-constexpr int64_t kPiece = 128;  // columns whose values are formed at a time
+constexpr int64_t kPiece = 128;  // number of columns that are dequantised at a time
 
 HEDDLE_VECTOR_CLONES
 void integers_to_floats(const uint8_t* codes, float* values, int64_t count) {
@@ -88,7 +88,7 @@ void halves_to_floats(const uint8_t* codes, float* values) {
   for (int64_t i = 0; i < 64; ++i) values[64 + i] = static_cast<float>(codes[i] >> 4);
 }
 
-// NaN codes are refused when a checkpoint is read (file_formats.h), so they need no care here.
+// NaN codes need no special case: reading a checkpoint refuses them (file_formats.h).
 HEDDLE_VECTOR_CLONES
 void e4m3_to_floats(const uint8_t* codes, float* values, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {

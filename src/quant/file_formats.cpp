@@ -17,7 +17,8 @@ namespace heddle::quant {
 
 namespace {
 
-constexpr int kAwqNibble[8] = {0, 4, 1, 5, 2, 6, 3, 7};  // where column n of eight lies
+// index of the nibble that contains column n of eight
+constexpr int kAwqNibble[8] = {0, 4, 1, 5, 2, 6, 3, 7};
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -53,7 +54,7 @@ Result<ScaleType> scale_type(const TensorView& scales) {
   }
 }
 
-// Groups of equal size along K, from the number of scales.
+// The size of equal groups along K, by their number.
 Result<int64_t> group_size_of(int64_t K, int64_t num_groups) {
   if (num_groups < 1 || K % num_groups != 0) {
     return invalid_argument(fmt::format(
@@ -62,7 +63,7 @@ Result<int64_t> group_size_of(int64_t K, int64_t num_groups) {
   return K / num_groups;
 }
 
-// The group of every column, or none where the groups are consecutive anyway.
+// The group of every column; none if the groups are consecutive.
 Result<std::shared_ptr<const std::vector<int32_t>>> read_group_index(const TensorView& tensor,
                                                                      int64_t K,
                                                                      int64_t num_groups) {
@@ -101,8 +102,8 @@ Result<RowFormat> awq_format(const StoredMatrix& m) {
   return format;
 }
 
-// The storage of scales and the columns that share one: as g_idx says, or a number of columns side
-// by side.
+// Sets the scale type and the columns that share a scale: by g_idx or, without it, a number of
+// consecutive columns.
 Status read_groups(const char* name, const StoredMatrix& m, int64_t groups, RowFormat& format) {
   HEDDLE_ASSIGN_OR_RETURN(format.scale, scale_type(m.scales));
   if (groups < 1) return invalid_argument(fmt::format("{} has no groups", name));
@@ -161,18 +162,19 @@ int64_t num_matrices(const StoredMatrix& m) { return std::max<int64_t>(1, m.num_
 
 int64_t rows_of_matrix(const StoredMatrix& m) { return m.N / num_matrices(m); }
 
-// The shape of a tensor that has `rows` rows of `columns` elements for each matrix.
+// The shape of a tensor that has `rows` x `columns` elements for each matrix.
 Shape stored_shape(const StoredMatrix& m, int64_t rows, int64_t columns) {
   if (m.num_experts == 0) return {rows, columns};
   if (m.input_major) return {m.num_experts, columns, rows};
   return {m.num_experts, rows, columns};
 }
 
-// The scales of kE4M3 and kInt8: a grid for each matrix, or one number for all of them.
+// The layout of the scales of kE4M3 and kInt8: a grid for each matrix, or one number for all
+// matrices.
 struct ScaleGrid {
   int64_t rows = 1;
   int64_t columns = 1;
-  int64_t rows_each = 1;  // rows of a matrix that a row of the grid serves
+  int64_t rows_each = 1;  // rows of a matrix that use the same row of the grid
   bool of_all = false;
   bool of_blocks = false;
 };
@@ -209,7 +211,7 @@ Result<RowFormat> byte_format(const StoredMatrix& m) {
                    .group_size = m.K,
                    .constant_zero = floats ? uint8_t{0} : uint8_t{128}};
   const bool exponents = floats && m.scales.dtype == DType::kU8;
-  if (!exponents) {  // E8M0 becomes fp32 as it is unpacked
+  if (!exponents) {  // E8M0 becomes fp32 when it is unpacked
     HEDDLE_ASSIGN_OR_RETURN(format.scale, scale_type(m.scales));
   }
   const std::optional<ScaleGrid> grid = scale_grid(m);
@@ -222,7 +224,7 @@ Result<RowFormat> byte_format(const StoredMatrix& m) {
   }
   if (grid->of_blocks) {
     format.group_size = m.block_columns;
-    // Blocks do not cross matrices.
+    // A block must not extend from one expert's matrix to the next.
     format.block_rows = m.num_experts > 1 ? std::gcd(m.block_rows, R) : m.block_rows;
   }
   return format;
@@ -278,7 +280,7 @@ Result<RowFormat> block_format(const StoredMatrix& m) {
                                       m.blocks.K, columns, m.K));
 }
 
-// `values[i]` for i of [0, count): bits b*i.. of the words from `word` on.
+// The index-th field of `bits` bits in a packed word.
 uint32_t field(uint32_t word, int64_t index, int bits) {
   return (word >> (bits * index)) & ((1u << bits) - 1);
 }
@@ -290,7 +292,7 @@ void allocate(UnpackedMatrix& out) {
   if (format.has_zeros) out.zeros.resize(static_cast<size_t>(out.N * format.num_groups()));
 }
 
-// Scales [groups, N] of the file become [N, groups].
+// Transposes the file's scales [groups, N] to [N, groups].
 void transpose_scales(const StoredMatrix& m, UnpackedMatrix& out) {
   const int64_t groups = out.format.num_groups();
   const auto width = static_cast<size_t>(bytes_of(m.scales.dtype, 1));
@@ -344,7 +346,7 @@ Status unpack_gptq(const StoredMatrix& m, UnpackedMatrix& out) {
   for (int64_t g = 0; g < groups; ++g) {
     for (int64_t n = 0; n < m.N; ++n) {
       const uint32_t word = word_at(m.zeros, g * (m.N / per_word) + n / per_word);
-      // Masked before the one is added and not after, as the reference does it: 15 means 16.
+      // Masked before 1 is added, as in the reference implementation: a stored 15 means 16.
       const uint32_t zero = field(word, n % per_word, m.bits) + (m.zeros_less_one ? 1u : 0u);
       if (m.symmetric && zero != out.format.constant_zero) {
         return data_loss(fmt::format(
@@ -382,7 +384,7 @@ void unpack_pack_quantized(const StoredMatrix& m, UnpackedMatrix& out) {
   }
 }
 
-// The scale of row `row` of matrix `matrix` in group `group`, counted in the file.
+// Index, in the file's tensor, of the scale for row `row` of matrix `matrix` in group `group`.
 int64_t scale_index(const StoredMatrix& m, const ScaleGrid& grid, int64_t matrix, int64_t row,
                     int64_t group) {
   if (grid.of_all) return 0;
@@ -391,7 +393,7 @@ int64_t scale_index(const StoredMatrix& m, const ScaleGrid& grid, int64_t matrix
          (m.input_major ? group * grid.rows + at : at * grid.columns + group);
 }
 
-// Codes [E, K, R] become [E, R, K], some rows and columns at a time.
+// Transposes codes [E, K, R] to [E, R, K], in tiles of some rows and columns.
 void transpose_codes(const StoredMatrix& m, std::vector<uint8_t>& codes) {
   constexpr int64_t kTile = 64;
   const int64_t R = rows_of_matrix(m);
@@ -413,7 +415,7 @@ Status unpack_bytes(const StoredMatrix& m, UnpackedMatrix& out) {
     std::memcpy(out.codes.data(), m.codes.data, out.codes.size());
   }
   if (m.layout == FileLayout::kInt8) {
-    for (uint8_t& code : out.codes) code ^= 0x80;  // v + 128
+    for (uint8_t& code : out.codes) code ^= 0x80;  // adds 128 to the signed code
   } else {
     for (size_t i = 0; i < out.codes.size(); ++i) {
       if ((out.codes[i] & 0x7f) != 0x7f) continue;
@@ -422,7 +424,7 @@ Status unpack_bytes(const StoredMatrix& m, UnpackedMatrix& out) {
     }
   }
   const std::optional<ScaleGrid> grid = scale_grid(m);
-  HEDDLE_CHECK(grid.has_value());  // row_format() has refused other shapes
+  HEDDLE_CHECK(grid.has_value());  // row_format() has refused all other shapes
   const int64_t groups = out.format.num_groups();
   const int64_t R = rows_of_matrix(m);
   const bool exponents = m.scales.dtype == DType::kU8;

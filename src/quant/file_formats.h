@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The layouts quantised matrices have in checkpoint files, and reading them. A StoredMatrix names
-// the tensors of one module; its row format follows from their shapes alone, so that memory can be
-// planned before anything is read.
+// The layouts of quantised matrices in checkpoint files, and functions that read them. A
+// StoredMatrix refers to the tensors of one module. Its row format follows from their shapes alone,
+// so memory can be planned before anything is read.
 //
 //   kAwq            qweight i32 [K, N/8], qzeros i32 [K/G, N/8], scales [K/G, N]. Nibble i of a
 //   word
@@ -22,10 +22,10 @@
 //   kBlocks         a matrix of a GGUF file, codes and scales together (block_formats.h)
 //
 // The experts of a layer may be stored in one tensor: matrices [E, N/E, K] of kE4M3, kInt8 and
-// kNvfp4, with scales (and factors) of each. Matrices of a byte a code may be transposed then,
-// [E, K, N/E], with scales that are transposed, too.
+// kNvfp4, with scales (and factors) for each. If a code is a byte, the matrices may be transposed,
+// [E, K, N/E], with transposed scales.
 //
-// Packed words are unsigned however the file calls them. Data need not be aligned.
+// Packed words are unsigned, whatever dtype the file declares. Data need not be aligned.
 #pragma once
 
 #include <cstdint>
@@ -48,26 +48,28 @@ enum class FileLayout : uint8_t {
   kBlocks
 };
 
-[[nodiscard]] const char* to_string(FileLayout layout);  // "AWQ", ...
+[[nodiscard]] const char* to_string(FileLayout layout);  // name for messages: "AWQ", ...
 
 struct StoredMatrix {
   FileLayout layout = FileLayout::kInt8;
-  int64_t N = 0;  // rows; of all experts where one tensor holds them
+  int64_t N = 0;  // number of rows; if one tensor contains all experts, of all of them
   int64_t K = 0;
-  int64_t num_experts = 0;      // 0: a matrix without that dimension
-  bool input_major = false;     // experts: [E, K, N/E]
+  int64_t num_experts = 0;      // size of the first dimension; 0: the matrix has no expert
+                                // dimension
+  bool input_major = false;     // the experts' matrices are stored transposed, [E, K, N/E]
   int bits = 4;                 // bits of a code in kGptq and kPackQuantized
-  bool zeros_less_one = false;  // kGptq version 1
-  bool symmetric = false;       // kGptq: the zero points are promised to be 2^(bits-1)
-  int64_t block_rows = 128;     // kE4M3 with block scales
+  bool zeros_less_one = false;  // kGptq version 1: the stored zero points are one less than the
+                                // real ones
+  bool symmetric = false;       // kGptq: the config declares that all zero points are 2^(bits-1)
+  int64_t block_rows = 128;     // rows that share a block scale, for kE4M3 with block scales
   int64_t block_columns = 128;
 
   TensorView codes;
   TensorView scales;
-  TensorView zeros;        // zero points, where the file has them
-  TensorView group_index;  // the group of each row of K, where the file has it
-  TensorView factors;      // kNvfp4: one number, or one an expert
-  bool divided = false;    // kNvfp4: scales are divided by the factors
+  TensorView zeros;        // zero points, if the file has them
+  TensorView group_index;  // the group of each of the K columns, if the file has it
+  TensorView factors;      // kNvfp4: one factor, or one per expert
+  bool divided = false;    // kNvfp4: scales are divided by the factors instead of multiplied
   BlockRows blocks;        // only for kBlocks, which has none of the tensors above
   bool on_gpu = false;     // kBlocks: whether a GPU reads the packed rows (packed_format())
 };
@@ -76,13 +78,13 @@ struct StoredMatrix {
 // tensor and what it should be.
 Result<RowFormat> row_format(const StoredMatrix& matrix);
 
-// Error: kDataLoss for scales or codes that are not finite, zero points that break the format's
-// promise, factors that are not positive and finite. Memory: one byte a code. Cost: about a
-// nanosecond a code on one thread.
+// Unpacks a matrix. Error: kDataLoss for scales or codes that are not finite, for zero points other
+// than those that the config declares, and for factors that are not positive and finite. Memory:
+// one byte a code. Cost: about a nanosecond a code on one thread.
 Result<UnpackedMatrix> unpack(const StoredMatrix& matrix, const RowFormat& format);
 
-// An AWQ module's tensors, from a matrix of code kU4 with zero points, fp16 scales and a number of
-// rows that eight divides. unpack() gives the matrix back.
+// The tensors of an AWQ module, made from a matrix of code kU4 with zero points, fp16 scales and a
+// number of rows that is a multiple of eight. unpack() returns the same matrix.
 struct AwqTensors {
   std::vector<uint32_t> qweight;  // [K, N/8]
   std::vector<uint32_t> qzeros;   // [K/G, N/8]

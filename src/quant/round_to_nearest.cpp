@@ -35,7 +35,7 @@ void store_scale(UnpackedMatrix& out, int64_t index, float scale) {
   }
 }
 
-// A scale that is never zero, so that zero weights divide to zero.
+// A scale that is never zero, so that dividing zero weights by it gives zero.
 float scale_for(float largest, float largest_code) {
   constexpr float kSmallest = 1e-30f;
   return std::max(largest, kSmallest) / largest_code;
@@ -58,8 +58,7 @@ void quantise_group_int4(const float* w, int64_t count, UnpackedMatrix& out, int
     low = std::min(low, w[i]);
     high = std::max(high, w[i]);
   }
-  // The codes must fit the scale that is stored, not the one before its rounding to fp16, which
-  // must not reach zero.
+  // Codes are computed with the stored scale, rounded to fp16, which must not be zero.
   constexpr float kSmallest = 0x1p-24f;
   constexpr float kLargest = 65504.0f;
   const float scale = to_float(to_f16(std::clamp((high - low) / 15.0f, kSmallest, kLargest)));

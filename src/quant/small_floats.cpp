@@ -12,7 +12,8 @@ uint8_t float_to_e4m3(float value) {
   if (magnitude > 0x7f800000u) return sign | 0x7fu;
   if (magnitude >= std::bit_cast<uint32_t>(kE4M3Max)) return sign | 0x7eu;
   if (magnitude < std::bit_cast<uint32_t>(0x1p-6f)) {
-    // Subnormal: a multiple of 2^-9. The sum's last bit is worth 2^-9, so that the FPU rounds.
+    // A subnormal result is a multiple of 2^-9. The last bit of the sum is worth 2^-9, so the FPU
+    // does the rounding.
     constexpr float kAligned = 0x1p14f;
     const float sum = std::bit_cast<float>(magnitude) + kAligned;
     return static_cast<uint8_t>(sign |

@@ -19,7 +19,7 @@ namespace {
 using runner::StepSequence;
 
 constexpr int32_t kPageSize = 16;
-constexpr int64_t kGrid = 64;  // tokens between state snapshots at this page size
+constexpr int64_t kGrid = 64;  // number of tokens between state snapshots, at this page size
 constexpr int64_t kMostForeignTokens = 20;
 constexpr int64_t kCachedStates = 8;
 
@@ -29,13 +29,15 @@ std::vector<TokenId> first_prompt(const GoldenCase& golden, const CachedFeeding&
   std::vector<TokenId> prompt(golden.ids.begin(),
                               golden.ids.begin() + static_cast<int64_t>(shared));
   for (int64_t i = 0; i < feeding.foreign_tokens; ++i) {
-    const int64_t other = golden.ids[shared] + 1 + 7 * i;  // the first token differs already
+    // differs from the case's token already at the first position
+    const int64_t other = golden.ids[shared] + 1 + 7 * i;
     prompt.push_back(static_cast<TokenId>(other % vocab_size));
   }
   return prompt;
 }
 
-// Serves a golden case with an engine stepped by hand and compares its rows with the reference.
+// Serves a golden case with an engine that is stepped manually, and compares its rows with the
+// reference.
 class CachedRun {
  public:
   CachedRun(runner::ForwardPass& pass, const GoldenCase& golden, std::vector<float>& first_logits)
@@ -80,7 +82,7 @@ class CachedRun {
     return {};
   }
 
-  // The last event of the request.
+  // Serves a request and returns its last event.
   Result<RequestEvent> serve(std::vector<TokenId> prompt, int64_t max_new_tokens) {
     Request request{.id = fmt::format("{}", ++num_requests_), .prompt = std::move(prompt)};
     request.sampling.temperature = 0;
@@ -163,7 +165,7 @@ std::vector<CachedFeeding> cached_feedings(const runner::ForwardPass& pass,
     } else {
       feeding.reusable_tokens = feeding.foreign_tokens > 0 ? shared - shared % kGrid : shared;
     }
-    // Rows of one table of rotary frequencies must not be reused with the other.
+    // Rows computed with one table of rotary frequencies must not be reused with the other.
     const int64_t short_tokens = checkpoint::short_rope_tokens(pass.config().rope);
     const auto is_long = [&](int64_t length) { return short_tokens > 0 && length > short_tokens; };
     if (is_long(num_tokens) != is_long(shared + feeding.foreign_tokens)) {

@@ -10,8 +10,8 @@ namespace heddle::verify {
 
 namespace {
 
-// An aligned copy: tensors may lie anywhere in the file. Error: kNotFound, kDataLoss for another
-// dtype.
+// An aligned copy of a tensor, which may be at any offset in the file. Error: kNotFound, kDataLoss
+// for another dtype.
 Result<Tensor> read_tensor(const checkpoint::SafetensorsFile& file, const std::string& name,
                            DType dtype) {
   HEDDLE_ASSIGN_OR_RETURN(const TensorView view, file.view(name));

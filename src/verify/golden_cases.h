@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Golden cases: token ids with the logits, hidden states and greedy continuation that a reference
 // implementation computed for them. `heddle verify` and the whole-model tests compare a model with
-// them (golden_comparison.h), fed plainly (plain_feeding.h) or served from the prefix cache
-// (cached_feeding.h).
+// them (golden_comparison.h). A case is fed to the model directly (plain_feeding.h) or served from
+// the prefix cache (cached_feeding.h).
 //
 // A golden file is a safetensors file with, per case: NAME.input_ids [T] i32, NAME.logits [rows, V]
 // f32 (every row, or every k-th from the first on), and where present NAME.logits_step [1] i32 (k;
@@ -33,16 +33,19 @@ struct GoldenCase {
 
   [[nodiscard]] int64_t num_tokens() const { return static_cast<int64_t>(ids.size()); }
 
-  // Tokens whose logits are compared: the prompt and all of the continuation but its last token.
+  // Number of tokens whose logits are compared: the prompt and the continuation without its last
+  // token.
   [[nodiscard]] int64_t num_compared_tokens() const {
     return num_tokens() + (greedy.empty() ? 0 : static_cast<int64_t>(greedy.size()) - 1);
   }
 };
 
-// Error: kDataLoss, naming the case and the tensor that is missing or has another shape or dtype.
+// Reads all cases. Error: kDataLoss, naming the case and the tensor that is missing or has another
+// shape or dtype.
 Result<std::vector<GoldenCase>> read_golden_cases(const checkpoint::SafetensorsFile& file);
 
-// Error: kInvalidArgument where the case was recorded from a model of another vocabulary or width.
+// Checks that a case was recorded from a model like this one. Error: kInvalidArgument if vocabulary
+// or width differ.
 Status check_fits(const GoldenCase& golden, const checkpoint::ModelConfig& config);
 
 }  // namespace heddle::verify

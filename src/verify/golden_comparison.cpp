@@ -27,7 +27,7 @@ double relative_error(const float* got, const float* want, int64_t count) {
 
 struct Best {
   TokenId token = 0;
-  double margin = 0;  // to the second best
+  double margin = 0;  // largest logit minus the second largest
 };
 
 Best best_of(const float* logits, int64_t count) {
@@ -103,7 +103,7 @@ void GoldenComparison::compare_hidden_states(int64_t row, int64_t token) {
   }
 }
 
-// The reference's next token, where it has one.
+// Compares the model's next token with the reference's, if the reference has one.
 void GoldenComparison::compare_choice(int64_t token, const float* logits) {
   const int64_t index = token - (golden_.num_tokens() - 1);
   if (index < 0 || index >= std::ssize(golden_.greedy)) return;

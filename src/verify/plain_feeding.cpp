@@ -10,7 +10,7 @@ namespace heddle::verify {
 
 namespace {
 
-constexpr int64_t kOtherTokens = 29;  // the most that another sequence has in its first step
+constexpr int64_t kOtherTokens = 29;  // most tokens of another sequence in its first step
 
 class CaseRun {
  public:
@@ -31,7 +31,8 @@ class CaseRun {
     bool is_long = outgrows(golden_.num_tokens());
     if (is_long) session.take_long_rope(0);
     HEDDLE_RETURN_IF_ERROR(feed_prompt(session));
-    // Fed are the reference's tokens, so that one near tie does not change the rows after it.
+    // Feeds the reference's tokens, not the model's, so that one near tie does not change the
+    // following rows.
     for (int64_t token = golden_.num_tokens(); token < golden_.num_compared_tokens(); ++token) {
       if (!is_long && outgrows(token + 1)) {
         is_long = true;
@@ -56,7 +57,8 @@ class CaseRun {
       std::vector<Session::Feed> feeds;
       int64_t first_row = 0;
       if (feeding_.with_others) {
-        // One other before, one after; prefill in the first step, decode afterwards.
+        // One other sequence before the case's, one after it; they prefill in the first step and
+        // decode afterwards.
         const int64_t length = step == 0 ? std::min(kOtherTokens, num_tokens) : int64_t{1};
         const int64_t begin = (step * 7) % num_tokens;
         first_row = std::min(length, num_tokens - begin);
@@ -74,7 +76,7 @@ class CaseRun {
   }
 
   // Feeds the first `num_tokens` again with the second table of rotary frequencies, after the case
-  // has outgrown the first.
+  // has outgrown the first table.
   Status feed_again(Session& session, int64_t num_tokens) {
     std::vector<TokenId> tokens = golden_.ids;
     tokens.insert(tokens.end(), golden_.greedy.begin(), golden_.greedy.end());

@@ -21,7 +21,7 @@ class Session {
  public:
   struct Options {
     int64_t num_sequences = 1;
-    int64_t max_tokens = 0;  // per sequence
+    int64_t max_tokens = 0;  // capacity of each sequence
     int32_t page_size = 16;
   };
 
@@ -32,13 +32,14 @@ class Session {
     std::span<const TokenId> tokens;
   };
 
-  // Runs one step. Logits: one row per fed token, in order, or only each sequence's last.
+  // Runs one step. Logits have one row per fed token, in order, or one for each sequence's last
+  // token.
   Status step(std::span<const Feed> feeds, runner::LogitRows logit_rows);
 
-  // Starts the sequence anew: it has no tokens and uses the first table of rotary frequencies.
+  // Makes the sequence empty again. It then uses the first table of rotary frequencies.
   Status reset(int64_t sequence);
 
-  // All rows of the sequence use the second table from now on
+  // Makes all rows of the sequence use the second table of rotary frequencies
   // (request::PlannedSequence::takes_long_rope). The sequence must have no tokens (checked).
   void take_long_rope(int64_t sequence);
 

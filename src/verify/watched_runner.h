@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// WatchedRunner: a Runner that shows all logits of each step to a callback before the next step
-// overwrites them. It carries out plans with the StepExecutor of the served model, over small pools
-// of its own and the caller's forward pass. `heddle verify` and the whole-model tests put it under
-// an engine to see what a prefix cache does to logits.
+// WatchedRunner: a Runner that passes all logits of each step to a callback before the next step
+// overwrites them. It executes plans with the served model's StepExecutor, with small pools of its
+// own and the caller's forward pass. In `heddle verify` and the whole-model tests, an engine uses
+// it to show how a prefix cache affects logits.
 //
 // Threading: confined; a step is computed when it is submitted.
 #pragma once
@@ -24,24 +24,25 @@ class WatchedRunner final : public runner::Runner {
  public:
   struct Options {
     int32_t num_sequences = 1;
-    int64_t max_tokens = 0;  // per sequence
+    int64_t max_tokens = 0;  // capacity of each sequence
     int64_t num_cached_tokens = 0;
     int64_t num_cached_states = 0;
     int32_t page_size = 16;
-    bool slides_apart = true;  // layers that slide where others do not have pages of their own
-    // Tokens that those pages hold, and that prompts need beyond one page a step.
+    bool slides_apart = true;  // in a model with sliding and other layers, sliding layers have
+                               // their own page group
+    // Tokens in the cached pages of sliding layers, in addition to those that running prompts need.
     int64_t num_cached_window_tokens = 0;
   };
 
-  // Called once per sequence of the plan just computed. kComputed: its rows in the pass's logits
-  // and hidden states begin at `first_row`. kHidden: `first_row` is its row in the pass's
-  // head_logits().
+  // Called once per sequence of the plan just computed. kComputed: the sequence's rows in the
+  // pass's logits and hidden states begin at `first_row`. kHidden: `first_row` is its row in the
+  // pass's head_logits().
   using Watch = std::function<void(const request::PlannedSequence& sequence,
                                    std::span<const TokenId> new_tokens,
                                    const runner::StepSequence& batched, int64_t first_row)>;
 
-  // The pass takes as many logit rows as tokens a step, has head_alone, and outlives the runner.
-  // References handed to `watch` end with the call.
+  // The pass must accept as many logit rows as tokens a step, have head_alone, and outlive the
+  // runner. References passed to `watch` are valid only during the call.
   static Result<std::unique_ptr<WatchedRunner>> create(runner::ForwardPass& pass,
                                                        const Options& options, Watch watch);
 
@@ -62,7 +63,7 @@ class WatchedRunner final : public runner::Runner {
   runner::StepExecutor executor_;
   runner::FollowingRanks others_;
   Watch watch_;
-  // Outputs of steps that were submitted and not waited for.
+  // outputs of submitted steps that wait() has not returned
   std::deque<Result<request::StepOutput>> outputs_;
 };
 
