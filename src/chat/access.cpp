@@ -51,7 +51,7 @@ Value loop_attribute(const Value& object, std::string_view name) {
   return no_attribute(object, name);
 }
 
-// A method, or nothing.
+// The method `name` of the value's type; none if there is no such method.
 std::optional<Value> method_of(const Value& object, std::string_view name) {
   switch (find_method(object, name)) {
     case MethodKind::kCallable:
@@ -65,7 +65,7 @@ std::optional<Value> method_of(const Value& object, std::string_view name) {
   return {};
 }
 
-// The character at `index`, counted from the end when negative; nothing when out of range.
+// The character at `index`, counted from the end if negative; none if out of range.
 std::optional<std::string> character_at(const Text& text, int64_t index) {
   const auto length = static_cast<int64_t>(text.num_code_points);
   if (index < 0) index += length;

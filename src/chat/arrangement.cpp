@@ -17,7 +17,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kBlankLine = "\n\n";
-constexpr size_t kShortIdChars = 9;  // as Mistral's templates want them
+constexpr size_t kShortIdChars = 9;  // length that Mistral's templates require
 
 std::string text_member(const Json& object, std::string_view name) {
   if (!object.is_object()) return {};
@@ -42,7 +42,7 @@ std::string with_blank_line(std::string first, const std::string& second) {
   return first + second;
 }
 
-// A function of the text, so that an id is the same in every turn.
+// A short id computed from the long one, so that an id is the same in every turn.
 std::string short_id(std::string_view id) {
   if (id.size() == kShortIdChars &&
       id.find_first_not_of("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") ==
@@ -51,7 +51,7 @@ std::string short_id(std::string_view id) {
   }
   constexpr std::string_view kDigits =
       "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
-  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
+  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a hash
   for (const char byte : id) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
   std::string text;
   for (size_t i = 0; i < kShortIdChars; ++i, hash /= kDigits.size()) {
@@ -60,7 +60,7 @@ std::string short_id(std::string_view id) {
   return text;
 }
 
-// As Python's json writes it.
+// JSON text as Python's json module writes it.
 std::string json_text(const Json& json) {
   Budget unlimited({.max_steps = INT64_MAX, .max_memory_bytes = INT64_MAX});
   TextWriter out(&unlimited);
@@ -69,14 +69,14 @@ std::string json_text(const Json& json) {
   return out.take();
 }
 
-// Arguments as text: as they were sent, or as Python's json writes them.
+// Arguments as text: as the client sent them, or as Python's json module writes them.
 std::string arguments_text(const Json& arguments) {
   if (!arguments.is_string()) return arguments.is_null() ? "{}" : json_text(arguments);
   auto text = arguments.get<std::string>();
   return text.find_first_not_of(" \t\r\n") == std::string::npos ? "{}" : text;
 }
 
-// The call as the assistant's text.
+// A tool call as text, for the assistant's message.
 std::string call_text(const Json& call) {
   if (!call.is_object() || !call.contains("function")) return {};
   const Json& function = call["function"];
@@ -113,7 +113,8 @@ class Arranger {
     return joined_content(message, glued ? std::string_view() : separator_);
   }
 
-  // Results have the name of the function, which templates may show, where only their calls do.
+  // Adds the function's name to results. Templates may show it, and some clients write it only in
+  // the call.
   void name_results() {
     std::map<std::string, std::string> names;
     for (Json& message : messages_) {
@@ -129,7 +130,7 @@ class Arranger {
     }
   }
 
-  // Joins `text` to a user's message that ended the conversation so far, or begins one.
+  // Appends `text` to the last message if that is a user's; otherwise adds a user's message.
   void add_to_user(const std::string& text, std::vector<Json>& messages) const {
     if (!messages.empty() && is_from(messages.back(), Speaker::kUser)) {
       messages.back()["content"] = with_blank_line(content_of(messages.back()), text);
@@ -140,8 +141,8 @@ class Arranger {
 
   void write_calls_as_text() {
     std::vector<Json> written;
-    std::set<std::string> open;  // ids of the calls that stay
-    bool after_result = false;   // the last message is a user's that a result began
+    std::set<std::string> open;  // ids of all calls before the current message
+    bool after_result = false;   // the last message written is a user's message made from a result
     for (Json& message : messages_) {
       if (has_calls(message)) {
         for (const Json& call : message["tool_calls"]) open.insert(text_member(call, "id"));
@@ -186,7 +187,7 @@ class Arranger {
       if (num_first++ == 0) first = std::move(messages_[next]);
     }
     if (num_first > 1) first["content"] = first_text;
-    std::string before_user;  // the text of a system message that the next user's turn begins with
+    std::string before_user;  // system text to put at the beginning of the next user's turn
     if (num_first > 0 && how_.systems == SystemTexts::kInTurns) {
       before_user = std::move(first_text);
       num_first = 0;
@@ -225,7 +226,7 @@ class Arranger {
     messages_ = std::move(placed);
   }
 
-  // A, B, result of A, result of B -> A, its result, B, its result.
+  // Reorders A, B, result of A, result of B to A, result of A, B, result of B.
   void give_calls_messages_of_their_own() {
     std::vector<Json> apart;
     for (size_t i = 0; i < messages_.size(); ++i) {
@@ -322,7 +323,7 @@ class Arranger {
     }
   }
 
-  // For templates that read nothing but lists, as LLaVA's.
+  // For templates that accept only lists of parts, such as LLaVA's.
   void wrap(Json& message) const {
     const auto speaker = speaker_of(message);
     const auto content = message.find("content");

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The syntax tree of a template: expressions and statements as the parser leaves them, never
-// changed afterwards and so shared by all renders. Nesting is bounded by
-// RenderLimits::max_nesting_depth, which keeps every walk over the tree, its destruction included,
-// within the stack.
+// The syntax tree of a template: the parser's expressions and statements. They never change, so all
+// renders share them. Nesting is bounded by RenderLimits::max_nesting_depth, so that every
+// recursive walk over the tree, destruction included, fits on the stack.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +20,7 @@ namespace heddle::chat {
 
 struct Position {
   int line = 1;
-  int column = 1;  // in code points
+  int column = 1;  // column of the line, counted in code points
 };
 
 // ---- Expressions ----
@@ -57,8 +56,8 @@ struct Slice {  // object[begin:end:step]; absent parts are null
 struct CallArguments {
   std::vector<ExpressionPtr> positional;
   std::vector<std::pair<std::string, ExpressionPtr>> named;
-  ExpressionPtr more_positional;  // *expression
-  ExpressionPtr more_named;       // **expression
+  ExpressionPtr more_positional;  // the expression after *; null if absent
+  ExpressionPtr more_named;       // the expression after **; null if absent
 };
 
 struct Call {
@@ -67,16 +66,17 @@ struct Call {
 };
 
 struct FilterCall {     // input|name(arguments)
-  ExpressionPtr input;  // null at the head of a filter block: the block's text
+  ExpressionPtr input;  // null for the first filter of a filter block, whose input is the block's
+                        // text
   std::string name;
-  FilterFunction function;  // null for an unknown name, which fails only when it is reached
+  FilterFunction function;  // null for an unknown name, an error only when the filter is evaluated
   CallArguments arguments;
 };
 
 struct TestCall {  // subject is [not] name(arguments)
   ExpressionPtr subject;
   std::string name;
-  PredicateFunction function;  // null for an unknown name
+  PredicateFunction function;  // null for an unknown name, an error only when the test is evaluated
   CallArguments arguments;
   bool negated = false;
 };
@@ -112,7 +112,7 @@ struct Concatenation {  // a ~ b ~ c
 struct Conditional {  // then if condition else otherwise
   ExpressionPtr condition;
   ExpressionPtr then;
-  ExpressionPtr otherwise;  // null when absent: undefined
+  ExpressionPtr otherwise;  // null if absent; the value is then undefined
 };
 
 struct SequenceDisplay {  // [a, b] or (a, b)
@@ -126,7 +126,7 @@ struct DictDisplay {
 
 struct Expression {
   Position at;
-  int depth = 1;  // depth of the tree from this node down
+  int depth = 1;  // depth of the tree below and including this node
   std::variant<Literal, Name, Attribute, Item, Slice, Call, FilterCall, TestCall, Unary, Binary,
                Logical, ComparisonChain, Concatenation, Conditional, SequenceDisplay, DictDisplay>
       node;
@@ -137,13 +137,14 @@ struct Expression {
 struct Statement;
 using Block = std::vector<Statement>;
 
-struct Target {  // target of an assignment by `set`, `for` or `with`
+struct Target {  // what `set`, `for` or `with` assigns to
   enum class Kind : uint8_t { kName, kNamespaceAttribute, kTuple };
   Kind kind = Kind::kName;
   Position at;
   std::string name = {};
-  std::string attribute = {};      // attribute of a namespace
-  std::vector<Target> parts = {};  // parts of a tuple
+  std::string attribute = {};      // the attribute to set if the target is a namespace; otherwise
+                                   // empty
+  std::vector<Target> parts = {};  // the targets of a tuple; otherwise empty
 };
 
 struct TemplateText {
@@ -155,14 +156,14 @@ struct Output {
 };
 
 struct If {
-  std::vector<std::pair<ExpressionPtr, Block>> branches;  // if, elif ...
+  std::vector<std::pair<ExpressionPtr, Block>> branches;  // condition and body of if, elif ...
   Block otherwise;
 };
 
 struct For {
   Target target;
   ExpressionPtr iterable;
-  ExpressionPtr condition;  // may be null
+  ExpressionPtr condition;  // the filter after `if`; null if absent
   Block body;
   Block otherwise;
 };
@@ -180,7 +181,7 @@ struct SetBlock {
 
 struct Parameter {
   std::string name;
-  ExpressionPtr default_value;  // may be null
+  ExpressionPtr default_value;  // null if the parameter has no default
 };
 
 struct MacroDefinition {

@@ -15,7 +15,8 @@ namespace heddle::chat {
 
 namespace {
 
-constexpr int64_t kMaxRange = 100'000;  // Jinja's sandbox has the same bound
+constexpr int64_t kMaxRange = 100'000;  // most elements of a range; Jinja's sandbox has the same
+                                        // bound
 
 }  // namespace
 
@@ -47,7 +48,7 @@ Result<Value> BuiltinFunctions::make_range(const Arguments& arguments) {
   const int64_t stop = only_stop ? first : second;
   if (step == 0) return invalid_argument("range(): the step must not be zero");
   const bool empty = step > 0 ? start >= stop : start <= stop;
-  // Unsigned, because the distance of two int64 may not fit one.
+  // Unsigned, because the distance of two int64 may not fit into an int64.
   const uint64_t distance = step > 0 ? static_cast<uint64_t>(stop) - static_cast<uint64_t>(start)
                                      : static_cast<uint64_t>(start) - static_cast<uint64_t>(stop);
   const uint64_t stride = step > 0 ? static_cast<uint64_t>(step) : 0 - static_cast<uint64_t>(step);
@@ -118,7 +119,8 @@ Result<Value> BuiltinFunctions::strftime_now(const Arguments& arguments) {
   HEDDLE_ASSIGN_OR_RETURN(const auto args,
                           BoundArguments::bind(arguments, "strftime_now", {"format"}, 1));
   HEDDLE_ASSIGN_OR_RETURN(const std::string_view format, args.text(0, {}));
-  HEDDLE_RETURN_IF_ERROR(budget_.fits(format.size() * 16));  // two bytes become at most 24
+  // two bytes of the format become at most 24 characters
+  HEDDLE_RETURN_IF_ERROR(budget_.fits(format.size() * 16));
   HEDDLE_RETURN_IF_ERROR(budget_.touch(format.size() * 16));
   HEDDLE_ASSIGN_OR_RETURN(std::string text, format_time(format, local_now_()));
   return make_text(&budget_, std::move(text));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions every template can call: range, dict, namespace, raise_exception, strftime_now.
+// The functions that every template can call: range, dict, namespace, raise_exception,
+// strftime_now.
 //
 // Threading: confined to one render.
 #pragma once
@@ -18,13 +19,13 @@ namespace heddle::chat {
 
 class BuiltinFunctions {
  public:
-  // All outlive the functions. `local_now` is the time strftime_now shows.
+  // The arguments must outlive this object. `local_now` returns the time that strftime_now prints.
   BuiltinFunctions(Scopes& scopes, RenderTrace& trace, Budget& budget,
                    const std::function<std::tm()>& local_now)
       : scopes_(scopes), trace_(trace), budget_(budget), local_now_(local_now) {}
 
-  // Error: kInvalidArgument for arguments that the function does not take, or the budget; always
-  // for raise_exception, with exactly the template's text.
+  // Calls a function. Error: kInvalidArgument for arguments that the function does not accept, or
+  // if the budget is exceeded; raise_exception always fails, with exactly the template's text.
   Result<Value> call(Builtin function, const Arguments& arguments);
 
   // Whether the template called raise_exception.

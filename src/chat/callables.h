@@ -24,11 +24,12 @@ struct Arguments {
   std::vector<std::pair<std::string, Value>> named;
 };
 
-// The match of a call's arguments with a function's parameters: those in declared order, each with
-// its argument or nothing. Points into the Arguments it came from.
+// The arguments of a call, matched with the parameters of a function: for each declared parameter
+// its argument or null. Points into the Arguments from which it was made.
 class BoundArguments {
  public:
-  // `function` is for messages; the first `num_required` parameters must be given.
+  // Matches arguments with parameters. `function` is the name in messages; the first `num_required`
+  // parameters are required.
   // Error: kInvalidArgument for a missing, unknown, repeated or surplus argument.
   static Result<BoundArguments> bind(const Arguments& arguments, std::string_view function,
                                      std::initializer_list<std::string_view> parameters,
@@ -36,13 +37,13 @@ class BoundArguments {
 
   [[nodiscard]] const Value* get(size_t index) const { return values_[index]; }
 
-  // True when the argument is given and is neither undefined nor None.
+  // Whether the argument is present and neither undefined nor None.
   [[nodiscard]] bool has(size_t index) const {
     return values_[index] != nullptr && !values_[index]->is_none() &&
            !values_[index]->is_undefined();
   }
 
-  // Conversions with a default for an absent argument. Error: an argument of another type.
+  // Converts the argument; an absent one becomes `otherwise`. Error: the argument has another type.
   [[nodiscard]] Result<int64_t> integer(size_t index, int64_t otherwise) const;
   [[nodiscard]] Result<std::string_view> text(size_t index, std::string_view otherwise) const;
 
@@ -58,33 +59,35 @@ class BoundArguments {
 
 // ---- Filters: value|name(arguments) ----
 //
-// Filters that are lazy in Jinja (map, select, ...) compute at once, but their result acts like a
-// generator: true even when empty, and consumed by one pass.
+// Filters that are lazy in Jinja (map, select, ...) compute at once here, but their result behaves
+// like a generator: it is true even if empty, and one iteration consumes it.
 
 // Error: kInvalidArgument for an unsupported input or argument, or an exceeded budget.
 using FilterFunction = Result<Value> (*)(Budget* budget, const Value& input,
                                          const Arguments& arguments);
 
-// By name, or nullptr.
+// The filter of this name; nullptr if there is none.
 [[nodiscard]] FilterFunction find_filter(std::string_view name);
 
-// Two families of them: texts and numbers (filters_text.cpp), to and from JSON (json.cpp).
+// Filters of two groups: those for texts and numbers (filters_text.cpp), and those from and to JSON
+// (json.cpp).
 [[nodiscard]] FilterFunction find_text_filter(std::string_view name);
 [[nodiscard]] FilterFunction find_json_filter(std::string_view name);
 
 // ---- Tests: value is name(arguments) ----
 
-// Error: kInvalidArgument for a subject or arguments the test does not take, or the budget.
+// Error: kInvalidArgument for a subject or arguments that the test does not accept, or if the
+// budget is exceeded.
 using PredicateFunction = Result<bool> (*)(Budget* budget, const Value& subject,
                                            const Arguments& arguments);
 
-// By name, or nullptr.
+// The test of this name; nullptr if there is none.
 [[nodiscard]] PredicateFunction find_predicate(std::string_view name);
 
 // ---- Methods: value.name(arguments) ----
 //
-// Python's methods of strings, lists and dicts, less those that change a list or dict or lead out
-// of the data.
+// Python's methods of strings, lists and dicts, except those that change a list or dict or give
+// access to anything but the data.
 
 enum class MethodKind : uint8_t { kNone, kCallable, kForbidden };
 
@@ -93,10 +96,10 @@ enum class MethodKind : uint8_t { kNone, kCallable, kForbidden };
 using MethodFunction = Result<Value> (*)(Budget* budget, const Value& self,
                                          const Arguments& arguments);
 
-// By name, or nullptr. `self` must be a string.
+// The string method of this name; nullptr if there is none. `self` must be a string.
 [[nodiscard]] MethodFunction find_string_method(std::string_view name);
 
-// Error: kInvalidArgument for arguments the method does not take.
+// Calls a method. Error: kInvalidArgument for arguments that the method does not accept.
 Result<Value> call_method(Budget* budget, const BoundMethod& method, const Arguments& arguments);
 
 }  // namespace heddle::chat

@@ -27,11 +27,12 @@ namespace fs = std::filesystem;
 constexpr std::string_view kToolTemplate = "tool_use";
 constexpr std::string_view kDefaultTemplate = "default";
 
-// Templates of one model by name; a model with one template has it under "default".
+// Templates of one model with their names; a model's only template has the name "default".
 using NamedSources = std::vector<std::pair<std::string, std::string>>;
 
 const std::string* find_source(const NamedSources& sources, std::string_view name) {
-  const std::string* last = nullptr;  // as in Python, the last of two templates with one name
+  const std::string* last = nullptr;  // as in Python, the last of several templates with one name
+                                      // is used
   for (const auto& [known, source] : sources) {
     if (known == name) last = &source;
   }
@@ -44,15 +45,15 @@ Result<bool> is_file(const fs::path& path) {
   return exists && fs::is_regular_file(path, error);
 }
 
-// A text without a character but white space is no template.
+// Removes templates that consist of white space only.
 void drop_empty(NamedSources& sources) {
   std::erase_if(sources, [](const auto& named) {
     return named.second.find_first_not_of(" \t\r\n") == std::string::npos;
   });
 }
 
-// "chat_template" of a JSON file: absent, a string, a list of {name, template}, or an object that
-// has the templates under their names.
+// Reads "chat_template" of a JSON file: absent, a string, a list of {name, template}, or an object
+// of templates by name.
 Result<NamedSources> templates_in(const fs::path& path) {
   const auto read = [&path]() -> Result<NamedSources> {
     NamedSources sources;
@@ -97,7 +98,7 @@ Result<NamedSources> templates_in(const fs::path& path) {
   return sources;
 }
 
-// The text of a .jinja file. Templates may begin with '<', pages of a server begin so:
+// Reads a .jinja file. Its beginning may be '<', although HTML error pages also begin like that.
 Result<std::string> read_template(const fs::path& path) {
   HEDDLE_ASSIGN_OR_RETURN(std::string source, read_whole_file(path));
   for (const std::string_view page : {"<!DOCTYPE html", "<!doctype html", "<html"}) {
@@ -107,7 +108,7 @@ Result<std::string> read_template(const fs::path& path) {
   return source;
 }
 
-// A template file the user names.
+// Reads the template file that the user names.
 Result<NamedSources> templates_of_file(const fs::path& path) {
   if (path.extension() != ".json") {
     HEDDLE_ASSIGN_OR_RETURN(std::string source, read_template(path));
@@ -137,7 +138,7 @@ Result<NamedSources> templates_of_jinja_files(const fs::path& model_dir) {
   return sources;
 }
 
-// The message a client or an operator can act on when a model has no template.
+// The error for a model without a template. It says what a client or an operator can do.
 Status no_template(const fs::path& model_dir) {
   return not_found(fmt::format(
       "{}: the model has no chat template: there is no chat_template.jinja, no chat_template.json "
@@ -149,11 +150,11 @@ Status no_template(const fs::path& model_dir) {
       model_dir.string()));
 }
 
-// The main template of one place and, if it has one, that for conversations with tools.
+// The main template of one source and, if it exists, the template for conversations with tools.
 using ParsedTemplates = std::vector<Template>;
 
-// `file` is where they are from. Error: kNotFound where none of several is the main one;
-// kInvalidArgument for one that does not parse.
+// `file` is where the templates come from. Error: kNotFound if none of several templates is the
+// main one; kInvalidArgument for one that does not parse.
 Result<ParsedTemplates> parse_templates(const NamedSources& sources, const fs::path& file,
                                         const RenderLimits& limits) {
   const std::string* main_source = find_source(sources, kDefaultTemplate);
@@ -178,7 +179,7 @@ Result<ParsedTemplates> parse_templates(const NamedSources& sources, const fs::p
   return templates;
 }
 
-// The places where a model's folder may have a template, in transformers' order, and a GGUF file.
+// The sources of a model's template, in transformers' order, and the key of a GGUF file.
 constexpr std::string_view kInGguf = "tokenizer.chat_template";
 constexpr std::string_view kPlaces[] = {"chat_template.jinja", "chat_template.json",
                                         "tokenizer_config.json", kInGguf};
@@ -199,13 +200,13 @@ Result<NamedSources> templates_at(const fs::path& model_dir, std::string_view pl
   return exists ? templates_in(model_dir / place) : NamedSources();
 }
 
-// Uses the first place with usable templates; a later one that differs or is unusable is logged.
-// Error: that of the first place if none is usable.
+// Uses the first source with usable templates; a later one that differs or is unusable is logged.
+// Error: that of the first source if none is usable.
 Result<ParsedTemplates> templates_of_model(const fs::path& model_dir, const RenderLimits& limits) {
   ParsedTemplates chosen;
   NamedSources chosen_sources;
   std::string_view chosen_place;
-  std::vector<std::pair<std::string_view, Status>> unusable;  // places
+  std::vector<std::pair<std::string_view, Status>> unusable;  // (source, its error)
   for (const std::string_view place : kPlaces) {
     Result<NamedSources> sources = templates_at(model_dir, place);
     if (sources.ok()) drop_empty(*sources);
@@ -252,7 +253,7 @@ bool is_developer(const Json& message) {
          role->get_ref<const std::string&>() == "developer";
 }
 
-// `json` is converted but for the member `name` of an object, which `convert` makes a value of.
+// Converts `json` to a value. If it is an object, `convert` converts its member `name`.
 template <typename Convert>
 Result<Value> value_with_member(const Json& json, std::string_view name, const Convert& convert) {
   if (!json.is_object() || !json.contains(name)) return value_from_json(json);

@@ -16,7 +16,7 @@ using Json = nlohmann::ordered_json;
 
 // ---- Short conversations that probe what a template supports ----
 
-// Words that no template has.
+// Words that occur in no template.
 constexpr const char* kFirstWord = "zqxfirst";
 constexpr const char* kSecondWord = "zqxsecond";
 constexpr const char* kThirdWord = "zqxthird";
@@ -54,7 +54,8 @@ Json probe_tools() {
            {{"type", "object"}, {"properties", {{"zqxkey", {{"type", "string"}}}}}}}}}}});
 }
 
-// Lists of parts and dicts that were printed as Python shows them, instead of being read.
+// Whether the prompt contains lists of parts or dicts as Python prints them: the template did not
+// read them.
 bool shows_python(std::string_view prompt) {
   return prompt.find("'type'") != std::string_view::npos ||
          prompt.find("\"type\": \"text\"") != std::string_view::npos ||
@@ -82,7 +83,7 @@ class TemplateProbe {
     return text.ok() && !shows_python(*text) && !check_.find(messages, *text, false);
   }
 
-  // Whether these messages are taken in the form `member` and not without.
+  // Whether the template accepts these messages with the setting `member` and not without it.
   [[nodiscard]] bool wants(const Json& messages, bool Arrangement::* member) const {
     Arrangement changed = how_;
     changed.*member = true;
@@ -133,7 +134,7 @@ class TemplateProbe {
     if (!takes_late) how_.systems = SystemTexts::kLateInTurns;
   }
 
-  // The least change by which a call and its result are taken.
+  // The smallest change with which the template accepts a call and its result.
   [[nodiscard]] Arrangement form_of_calls(const Json& messages) const {
     for (unsigned changes = 0; changes < 8; ++changes) {
       Arrangement form = how_;
@@ -173,7 +174,7 @@ class TemplateProbe {
   Arrangement how_;
 };
 
-// False where the name of a tool is in no prompt, with a system text or without.
+// Whether some prompt, with or without a system text, contains the name of a tool.
 bool template_shows_tools(const ChatTemplate& chat_template) {
   const Json user = said("user", kFirstWord);
   bool is_rendered = false;
@@ -184,12 +185,13 @@ bool template_shows_tools(const ChatTemplate& chat_template) {
     is_rendered = true;
     if (text->find(kFunction) != std::string::npos) return true;
   }
-  return !is_rendered;  // where it refuses such short conversations, longer ones tell
+  return !is_rendered;  // if the template refuses these short conversations, longer ones may still
+                        // show tools
 }
 
 // ---- The forms of one conversation ----
 
-// `usual`, and after it each form that changes the conversation further.
+// `usual`, followed by each form that changes the conversation further.
 std::vector<Arrangement> forms_to_try(const Arrangement& usual, const ConversationTraits& traits) {
   std::vector<Arrangement> forms = {usual};
   Arrangement next = usual;
@@ -221,7 +223,7 @@ std::vector<Arrangement> forms_to_try(const Arrangement& usual, const Conversati
   return forms;
 }
 
-// Whether arrange() would change nothing.
+// Whether arrange() would leave a conversation with these traits unchanged.
 bool is_arranged(const Arrangement& how, const ConversationTraits& traits) {
   const bool calls_stay = how.arguments == ArgumentsForm::kValues && !how.calls_as_text &&
                           !how.content_apart && !how.one_call_each && !how.short_ids &&
@@ -272,7 +274,7 @@ Result<std::string> ConversationRenderer::render(const Json& messages, const Jso
   const ConversationTraits traits = traits_of(messages);
   std::optional<Status> failure;
   std::optional<std::string>
-      without_answers;  // the first prompt that lacks an assistant's text only
+      without_answers;  // the first prompt that lacks only texts of the assistant
   for (const Arrangement& how : forms_to_try(usual_[kind], traits)) {
     RenderReport report;
     const bool as_sent = is_arranged(how, traits);

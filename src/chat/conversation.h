@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ConversationRenderer: renders conversations so that every text of them reaches the model.
+// ConversationRenderer: renders conversations so that the prompt contains all their texts.
 //
 // A chat template may raise an exception for a message that it does not expect, a second system
 // message for example, or leave its text out (arrangement.h). The renderer tries the template on
@@ -7,12 +7,12 @@
 // to that form and checks that the prompt contains all texts (lost_text.h). If one is missing, or
 // the template raises an exception, it tries the other forms, the smallest change first.
 //
-// Equal beginnings of conversations have equal forms, as far as the template takes them, so that
-// the next turn of a conversation can reuse the cache.
+// Conversations with the same beginning get the same form, if the template accepts it, so that the
+// next turn of a conversation can reuse the cache.
 //
 // Threading: immutable: render() may be called from many threads at once.
 // Cost:      construction renders some dozens of short conversations, in milliseconds; render()
-//            renders once, and at most a dozen times where the template refuses a conversation.
+//            renders once, or up to a dozen times if the template refuses a conversation.
 #pragma once
 
 #include <array>
@@ -34,10 +34,10 @@ class ConversationRenderer {
  public:
   explicit ConversationRenderer(ChatTemplate chat_template);
 
-  // `messages` as arrange() takes them; the others as ChatTemplate::render() does. Error:
-  // kInvalidArgument with the template's own complaint, or the message whose text no form of the
-  // conversation brings into the prompt. A text of the assistant's is no reason to fail:
-  // where no form has all of them, the prompt with the other texts is the result.
+  // `messages` as for arrange(), the other arguments as for ChatTemplate::render(). Error:
+  // kInvalidArgument with the template's own message, or naming the message whose text is missing
+  // from the prompt in every form. A missing text of the assistant is no error: if no form has all
+  // of them, the result is a prompt with all other texts.
   [[nodiscard]] Result<std::string> render(const nlohmann::ordered_json& messages,
                                            const nlohmann::ordered_json& tools,
                                            bool add_generation_prompt,
@@ -49,14 +49,15 @@ class ConversationRenderer {
   // Whether the template writes the names of tools into the prompt.
   [[nodiscard]] bool shows_tools() const { return shows_tools_; }
 
-  // The form in which the template takes most conversations, with and without tools.
+  // The form in which the template accepts most conversations, with or without tools.
   [[nodiscard]] const Arrangement& usual_arrangement(bool with_tools) const {
     return usual_[with_tools ? 1 : 0];
   }
 
  private:
   ChatTemplate template_;
-  std::array<LostTextCheck, 2> checks_;  // without and with tools, as usual_
+  std::array<LostTextCheck, 2> checks_;  // checks of the templates without tools and with tools, in
+                                         // the order of usual_
   std::array<Arrangement, 2> usual_;
   ToolMembers tool_members_;
   bool shows_tools_;

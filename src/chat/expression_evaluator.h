@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ExpressionEvaluator computes the value of an expression: names, operators, subscripts, filters,
-// tests and calls. A macro's body is a block of statements, which it leaves to a MacroCaller.
+// tests and calls. A macro's body consists of statements, which a MacroCaller renders.
 //
 // Threading: confined to one render.
 #pragma once
@@ -21,24 +21,24 @@ class MacroCaller {
  public:
   virtual ~MacroCaller() = default;
 
-  // The text that the macro writes. Error: kInvalidArgument for arguments that it does not take, or
-  // the error of its body.
+  // Returns the text that the macro writes. Error: kInvalidArgument for arguments that it does not
+  // accept, or the error of its body.
   virtual Result<Value> call_macro(const Macro& macro, const Arguments& arguments) = 0;
 };
 
 class ExpressionEvaluator {
  public:
-  // All outlive the evaluator.
+  // The arguments must outlive the evaluator.
   ExpressionEvaluator(Scopes& scopes, RenderTrace& trace, Budget& budget,
                       BuiltinFunctions& functions, MacroCaller& macros)
       : scopes_(scopes), trace_(trace), budget_(budget), functions_(functions), macros_(macros) {}
 
-  // Error: kInvalidArgument "name:line:column: message" of the innermost expression that failed, or
-  // raise_exception's own text.
+  // Evaluates an expression. Error: kInvalidArgument "name:line:column: message" with the position
+  // of the innermost expression that failed, or raise_exception's own text.
   Result<Value> evaluate(const Expression& expression);
 
-  // In the order they are written. Error: as evaluate(); without a position when the value behind *
-  // or ** is of a wrong type.
+  // Evaluates arguments in the order in which they are written. Error: as evaluate(); without a
+  // position if the value after * or ** has the wrong type.
   Result<Arguments> evaluate_arguments(const CallArguments& arguments);
 
   // Calls a macro, a method or a built-in function. Error: `callee` is none of these, or the call

@@ -23,7 +23,7 @@ int depth_of(const CallArguments& arguments) {
   return depth;
 }
 
-// Counts a level of recursion while it lives.
+// Counts a level of recursion as long as this object exists.
 class Level {
  public:
   explicit Level(int& depth) : depth_(depth) { ++depth_; }
@@ -42,11 +42,11 @@ std::string too_deep(int limit) {
                      limit);
 }
 
-// The arithmetic operators by level: + -, then ~ (which is no Arithmetic), then * / // %, then **.
+// The levels of arithmetic operators: + -, then ~ (not in Arithmetic), then * / // %, then **.
 constexpr int kConcatenationLevel = 1;
 constexpr int kPowerLevel = 3;
 
-// Names are compared pairwise, so their number needs a bound.
+// Names are compared pairwise, so their number is bounded.
 constexpr size_t kMaxNamedArguments = 256;
 
 std::optional<Arithmetic> operator_of_level(const Token& token, int level) {
@@ -359,7 +359,7 @@ Result<ExpressionPtr> ExpressionParser::parse_attribute(ExpressionPtr object) {
 
 Result<ExpressionPtr> ExpressionParser::parse_subscript(ExpressionPtr object) {
   const Position at = cursor_.next().at;
-  std::array<ExpressionPtr, 3> parts;  // a key, or a slice's begin, end and step
+  std::array<ExpressionPtr, 3> parts;  // a key, or the begin, end and step of a slice
   size_t num_colons = 0;
   while (!cursor_.accept_operator("]")) {
     if (num_colons < 2 && cursor_.accept_operator(":")) {
@@ -506,7 +506,7 @@ Result<ExpressionPtr> ExpressionParser::parse_test(ExpressionPtr subject) {
   } else if (token.is_name("is")) {
     return cursor_.fail(token.at, "tests cannot be chained with 'is'");
   } else if (is_literal || is_name) {
-    // One argument without parentheses: x is divisibleby 3.
+    // A test may have one argument without parentheses: x is divisibleby 3.
     HEDDLE_ASSIGN_OR_RETURN(ExpressionPtr argument, parse_primary());
     HEDDLE_ASSIGN_OR_RETURN(argument, parse_postfix(std::move(argument)));
     arguments.positional.push_back(std::move(argument));

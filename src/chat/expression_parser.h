@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parses expressions with Jinja's precedences, loosest first:
+// Parses expressions with Jinja's precedences, from lowest to highest:
 //   a if c else b,  or,  and,  not,  comparisons and in,  + -,  ~,  * / // %,  **,  unary - +,
-//   then .name [item] (call) and, behind those, |filter and `is test`.
+//   then .name [item] (call) and, after those, |filter and `is test`.
 #pragma once
 
 #include <string_view>
@@ -18,21 +18,21 @@ class ExpressionParser {
  public:
   ExpressionParser(TokenCursor& cursor, int max_depth) : cursor_(cursor), max_depth_(max_depth) {}
 
-  // Error (here and below): kInvalidArgument with line and column.
+  // Error of all functions here: kInvalidArgument with line and column.
   Result<ExpressionPtr> parse_expression();
 
-  // One expression, or a tuple when commas follow, as after `set x =`, in {{ }} and after `in`.
-  // Without conditionals, a following `if` is left for a loop's filter.
+  // Parses one expression, or a tuple if commas follow: after `set x =`, in {{ }} and after `in`.
+  // Without conditionals, a following `if` is not consumed, because it is a loop's filter.
   Result<ExpressionPtr> parse_tuple(bool with_conditionals);
 
-  // (a, b=c, *d, **e)
+  // Parses (a, b=c, *d, **e).
   Result<CallArguments> parse_call_arguments();
 
-  // |name(arguments)|name... of a block, whose text is the first one's input. The first bar may be
-  // absent.
+  // Parses the filters |name(arguments)|name... of a block; the block's text is the input of the
+  // first filter. The first bar may be absent.
   Result<std::vector<FilterCall>> parse_block_filters(bool starts_with_bar);
 
-  // Whether these names were read; a macro's parser clears them before its body.
+  // Which of these names the parsed expressions read; a macro's parser clears them before its body.
   struct SpecialNames {
     bool varargs = false;
     bool kwargs = false;

@@ -17,8 +17,8 @@ namespace heddle::chat {
 
 namespace {
 
-// The key that sort, unique, min and max compare: the attribute if there is one, without case
-// unless it counts.
+// The key that sort, unique, min and max compare: the item or, if given, its attribute; in lower
+// case unless the comparison is case-sensitive.
 Result<Value> comparison_key(Budget* budget, const Value& item, const Value* attribute,
                              bool case_sensitive) {
   Value key = item;
@@ -125,7 +125,7 @@ Result<Value> in_order(Budget* budget, const std::vector<Value>& values,
   return make_list(budget, std::move(sorted));
 }
 
-// The comma-separated paths of sort's attribute; one that is none for an absent attribute.
+// The comma-separated paths in sort's attribute; for an absent attribute one path that is None.
 std::vector<Value> sort_paths(const Value* attribute) {
   if (attribute == nullptr || !attribute->is_string())
     return {attribute == nullptr ? Value::none() : *attribute};
@@ -146,7 +146,7 @@ Result<Value> sort(Budget* budget, const Value& input, const Arguments& call) {
   HEDDLE_ASSIGN_OR_RETURN(const SequencePtr sequence, iterate(budget, input));
   const bool case_sensitive = args.flag(1, false);
   const std::vector<Value> paths = sort_paths(args.get(2));
-  // As in Jinja the keys are lists, even of one part: parts that are equal need not be comparable.
+  // As in Jinja the keys are lists, even of one part. Parts that are equal need not be comparable.
   std::vector<Value> keys;
   for (const Value& item : sequence->items) {
     std::vector<Value> parts;
@@ -262,7 +262,7 @@ Result<Value> map_attribute(Budget* budget, const Sequence& sequence, const Argu
 
 Result<Value> map(Budget* budget, const Value& input, const Arguments& call) {
   if (!input.truthy())
-    return generated(budget, {});  // also none and false, which cannot be iterated
+    return generated(budget, {});  // the input may also be None or false, which cannot be iterated
   HEDDLE_ASSIGN_OR_RETURN(const SequencePtr sequence, iterate(budget, input));
   HEDDLE_RETURN_IF_ERROR(budget->fits(sequence->items.size() * sizeof(Value)));
   if (call.positional.empty()) return map_attribute(budget, *sequence, call);
@@ -285,12 +285,13 @@ Result<Value> map(Budget* budget, const Value& input, const Arguments& call) {
   return generated(budget, std::move(mapped));
 }
 
-// With kByAttribute the first argument is the attribute to test, else the item itself is tested.
-// The next argument names the test (whether the value is true, by default), the others go to it.
+// With kByAttribute the first argument is the attribute to test; otherwise the item itself is
+// tested. The next argument is the name of the test, by default truth; further arguments are passed
+// to it.
 template <bool kByAttribute, bool kKeep>
 Result<Value> choose(Budget* budget, const Value& input, const Arguments& call) {
   if (!input.truthy())
-    return generated(budget, {});  // also none and false, which cannot be iterated
+    return generated(budget, {});  // the input may also be None or false, which cannot be iterated
   HEDDLE_ASSIGN_OR_RETURN(const SequencePtr sequence, iterate(budget, input));
   Arguments rest = call;
   Value attribute;

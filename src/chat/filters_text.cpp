@@ -20,7 +20,7 @@ namespace heddle::chat {
 
 namespace {
 
-// Every filter here works on str(input).
+// The input as text: every filter here works on str(input).
 Result<Value> text_input(Budget* budget, const Value& input) {
   HEDDLE_ASSIGN_OR_RETURN(Value text, to_string_value(budget, input));
   HEDDLE_RETURN_IF_ERROR(budget->fits(3 * text.as_string().size()));
@@ -28,7 +28,7 @@ Result<Value> text_input(Budget* budget, const Value& input) {
   return text;
 }
 
-// For the filters that do not turn other values into strings.
+// Error unless the input is a string, for filters that do not convert other values.
 Status require_string(const Value& input, std::string_view filter) {
   if (input.is_string()) return {};
   if (input.is_undefined()) return invalid_argument(input.undefined_reason());
@@ -49,7 +49,7 @@ Result<Value> mapped(Budget* budget, const Value& input, const Arguments& call) 
   return make_text(budget, kMapping(text.as_string()));
 }
 
-// Words, which end at spaces, hyphens and opening brackets, with a capital first.
+// Each word with a capital letter first. Words end at spaces, hyphens and opening brackets.
 std::string title_words(std::string_view text) {
   std::string result;
   bool at_start = true;
@@ -73,7 +73,7 @@ std::string title_words(std::string_view text) {
 Result<Value> trim(Budget* budget, const Value& input, const Arguments& call) {
   HEDDLE_ASSIGN_OR_RETURN(const auto args, BoundArguments::bind(call, "trim", {"chars"}));
   HEDDLE_ASSIGN_OR_RETURN(const Value text, text_input(budget, input));
-  // The string's own method does it, with its limits.
+  // Calls the string method, with its limits.
   const BoundMethod strip{.self = text, .name = "strip"};
   Arguments arguments;
   if (args.get(0) != nullptr) arguments.positional.push_back(*args.get(0));
@@ -151,7 +151,7 @@ Result<Value> truncate(Budget* budget, const Value& input, const Arguments& call
                     end_length, leeway));
   }
   HEDDLE_ASSIGN_OR_RETURN(const int64_t size, length_of(input));
-  if (size <= length || size - length <= leeway) return input;  // also a short list
+  if (size <= length || size - length <= leeway) return input;  // also for a list with few items
   HEDDLE_RETURN_IF_ERROR(require_string(input, "truncate"));
   const std::string_view text = input.as_string();
   std::string_view kept =
@@ -260,7 +260,7 @@ Result<Value> absolute(Budget* /*budget*/, const Value& input, const Arguments& 
 }
 
 // The decimal nearest to `value` with `precision` digits; ties of the binary value go to even, as
-// printf.
+// in printf.
 double rounded(double value, int precision) {
   if (!std::isfinite(value)) return value;
   if (precision >= 0) return parse_float(fmt::format("{:.{}f}", value, precision)).value_or(value);
@@ -300,7 +300,7 @@ Result<Value> round(Budget* /*budget*/, const Value& input, const Arguments& cal
 constexpr std::array<std::pair<std::string_view, FilterFunction>, 20> kTextFilters = {{
     {"trim", trim},
     {"string", string},
-    {"safe", string},  // nothing is escaped, so everything is safe
+    {"safe", string},  // Heddle escapes nothing, so every text is safe
     {"lower", mapped<to_lower>},
     {"upper", mapped<to_upper>},
     {"capitalize", mapped<capitalized>},

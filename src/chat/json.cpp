@@ -31,7 +31,7 @@ Result<Value> convert_string(const std::string& text) {
   return Value::string(text);
 }
 
-// As Python reads it: beyond a double a float is infinite.
+// Reads a number beyond 64 bits as Python does: a float beyond a double's range is infinite.
 Value wide_value(std::string_view spelling) {
   if (is_integer_spelling(spelling)) return Value::integer_of(std::string(spelling));
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -128,7 +128,7 @@ class JsonWriter {
 
   Status string(std::string_view text) {
     HEDDLE_RETURN_IF_ERROR(out_.append("\""));
-    size_t plain = 0;  // begin of the run that needs no escape
+    size_t plain = 0;  // beginning of the current run of characters that need no escape
     for (size_t i = 0; i < text.size();) {
       const size_t begin = i;
       const auto byte = static_cast<unsigned char>(text[i]);
@@ -178,7 +178,7 @@ class JsonWriter {
     return out_.repeat(*style_.indent, level_);
   }
 
-  // Whether `text`, as which a value was read, may stand for it.
+  // Whether the value's spelling `text` may be written in this style.
   [[nodiscard]] bool repeats(std::string_view text) const {
     return !text.empty() && !style_.indent && !style_.sort_keys && !style_.ensure_ascii;
   }
@@ -199,7 +199,7 @@ class JsonWriter {
     return out_.append("]");
   }
 
-  // The text of a key, which JSON wants to be a string.
+  // The text of a dict's key: JSON requires strings.
   static std::string key_text(const Value& key) {
     switch (key.kind()) {
       case Kind::kString:
@@ -279,14 +279,14 @@ Result<Value> tojson(Budget* budget, const Value& input, const Arguments& argume
   return out.finish();
 }
 
-// Not in transformers; some templates written for other programs read JSON text back.
+// transformers has no from_json; some templates written for other programs use it.
 Result<Value> from_json(Budget* budget, const Value& input, const Arguments& arguments) {
   HEDDLE_RETURN_IF_ERROR(BoundArguments::bind(arguments, "from_json", {}).status());
   if (!input.is_string()) {
     return invalid_argument(
         fmt::format("from_json: a string is required, not '{}'", input.type_name()));
   }
-  // A value may take a hundred times its text: "[0,0,0" spends two bytes on each element.
+  // A value may need a hundred times the memory of its text: "[0,0,0" has two bytes per element.
   const size_t size = input.as_string().size();
   HEDDLE_RETURN_IF_ERROR(
       budget->fits(size > (size_t{1} << 40) ? static_cast<size_t>(-1) : size * 100));
@@ -299,7 +299,7 @@ Result<Value> from_json(Budget* budget, const Value& input, const Arguments& arg
 Result<Value> value_from_json(const Json& json) { return convert(json, 0); }
 
 Result<Value> value_from_json_text(std::string_view text) {
-  // The JSON library walks its values by recursion: bound the nesting before it sees the text.
+  // The JSON library's recursion follows the nesting, so the nesting is checked first.
   int depth = 0;
   bool in_string = false;
   for (size_t i = 0; i < text.size(); ++i) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON in and out of templates: a request's JSON becomes values, and tojson writes values as
-// transformers renders them. That is Python's json.dumps: it keeps the order of keys, writes ", "
-// and ": " between parts, leaves non-ASCII text as it is and does not escape for HTML.
+// JSON in and out of templates: converts a request's JSON to values, and writes values for tojson
+// as transformers does. That is Python's json.dumps: it keeps the order of keys, writes ", " and ":
+// " between parts, does not escape non-ASCII text and does not escape for HTML.
 #pragma once
 
 #include <optional>
@@ -16,24 +16,25 @@
 
 namespace heddle::chat {
 
-// None, booleans, numbers (also wide ones, core/exact_json.h), strings, arrays and objects, in
-// order. Error: kInvalidArgument for text that is not UTF-8 or nesting deeper than kMaxValueDepth.
+// Converts None, booleans, numbers (also those beyond 64 bits, core/exact_json.h), strings, arrays
+// and objects, whose order is kept. Error: kInvalidArgument for text that is not UTF-8 or nesting
+// deeper than kMaxValueDepth.
 Result<Value> value_from_json(const nlohmann::ordered_json& json);
 
-// Parses JSON text. Error: kInvalidArgument when it is not JSON or too deep.
+// Parses JSON text. Error: kInvalidArgument if it is not JSON or nested too deeply.
 Result<Value> value_from_json_text(std::string_view text);
 
 struct JsonStyle {
   bool ensure_ascii = false;
-  std::optional<std::string> indent;  // one level's margin; without it all stands on one line
+  std::optional<std::string> indent;  // indentation of one level; none: the text has a single line
   std::string item_separator = ", ";
   std::string key_separator = ": ";
   bool sort_keys = false;
 };
 
-// A value that has a spelling (spelled_json.h) is written as that, unless the style sorts keys,
-// breaks lines or wants ASCII. Error: kInvalidArgument for a value JSON has no form for (undefined,
-// a macro), or the budget.
+// Writes a value. If it has a spelling (spelled_json.h), that is written, unless the style sorts
+// keys, breaks lines or requires ASCII. Error: kInvalidArgument for a value that JSON cannot
+// represent (undefined, a macro), or if the budget is exceeded.
 Status write_json(TextWriter& out, const Value& value, const JsonStyle& style);
 
 }  // namespace heddle::chat

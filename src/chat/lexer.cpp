@@ -23,7 +23,7 @@ Status append_code_point(uint32_t c, std::string& out) {
   return {};
 }
 
-// Reads exactly `count` hexadecimal digits at `offset`, which moves past them.
+// Reads exactly `count` hexadecimal digits and advances `offset` past them.
 Status append_hex(std::string_view text, size_t& offset, size_t count, std::string& out) {
   const std::string_view digits = text.substr(offset, count);
   uint32_t value = 0;
@@ -37,9 +37,10 @@ Status append_hex(std::string_view text, size_t& offset, size_t count, std::stri
   return append_code_point(value, out);
 }
 
-// Replaces the escapes of a string literal, which are Python's: \n, \t, \\, \', \xHH, \uXXXX,
-// \UXXXXXXXX, octal and the others; an unknown one stays as it is. Error: kInvalidArgument for an
-// escape that is cut off, a \N{name} or a code point UTF-8 cannot hold.
+// Replaces the escapes of a string literal as Python does:
+// , \t, \\, \', \xHH, \uXXXX, \UXXXXXXXX, octal and the others; an unknown escape is kept as text.
+// Error: kInvalidArgument for a truncated escape, a \N{name} or a code point that UTF-8 cannot
+// represent.
 Result<std::string> unescape_string(std::string_view text) {
   std::string out;
   out.reserve(text.size());
@@ -52,7 +53,7 @@ Result<std::string> unescape_string(std::string_view text) {
     const char kind = text[i++];
     switch (kind) {
       case '\n':
-        break;  // a line continued in the source
+        break;  // an escaped line end is dropped
       case '\\':
       case '\'':
       case '"':
@@ -93,7 +94,7 @@ Result<std::string> unescape_string(std::string_view text) {
       default: {
         if (kind < '0' || kind > '7') {
           out += '\\';
-          --i;  // the character behind an unknown escape may be several bytes long
+          --i;  // the character after an unknown escape may have several bytes
           break;
         }
         uint32_t value = static_cast<uint32_t>(kind - '0');
@@ -108,7 +109,7 @@ Result<std::string> unescape_string(std::string_view text) {
   return out;
 }
 
-// Longest first, so that the first that matches is the right one.
+// Longest first, so that the first match is the right operator.
 constexpr std::array<std::string_view, 26> kOperators = {
     "**", "//", "==", "!=", "<=", ">=", "+", "-", "*", "/", "%", "~", "(",
     ")",  "[",  "]",  "{",  "}",  "<",  ">", "=", ".", ":", "|", ",", ";"};
@@ -150,7 +151,7 @@ class Lexer {
     return std::string_view(source_).substr(offset_).starts_with(text);
   }
 
-  // Positions are asked for in ascending order, so each byte is counted once.
+  // The current position. Calls come in ascending order, so each byte is counted once.
   Position position() {
     while (counted_ < offset_) {
       if (source_[counted_] == '\n') {
@@ -209,7 +210,7 @@ class Lexer {
           Token{.kind = TokenKind::kText, .at = position(), .text = std::string(text)});
   }
 
-  // The sign directly after a tag's opening.
+  // The sign (- or +) directly after a tag's opening.
   [[nodiscard]] char opening_sign(size_t at) const {
     const char sign = at < source_.size() ? source_[at] : '\0';
     return sign == '-' || sign == '+' ? sign : '\0';
@@ -274,7 +275,7 @@ class Lexer {
     return {};
   }
 
-  // Consumes " raw %}" after "{%", or nothing.
+  // Consumes " raw %}" after "{%"; consumes nothing if it is not there.
   bool raw_begins() {
     const size_t start = offset_;
     skip_spaces();
@@ -317,7 +318,7 @@ class Lexer {
   }
 
   Status inside_tag(Position opened, bool is_output) {
-    std::string brackets;  // open ones: inside them "}}" does not end the tag
+    std::string brackets;  // open brackets: inside them "}}" does not end the tag
     while (true) {
       skip_spaces();
       const Position here = position();
@@ -391,7 +392,7 @@ class Lexer {
     return {};
   }
 
-  // Digits with single underscores between them, from `begin`.
+  // The end of a run of digits, with single underscores between them, that begins at `begin`.
   [[nodiscard]] size_t digits_end(size_t begin) const {
     size_t end = begin;
     while (end < source_.size() &&
@@ -457,9 +458,9 @@ class Lexer {
   const std::string_view name_;
   const WhitespaceRules rules_;
   size_t offset_ = 0;
-  size_t counted_ = 0;  // bytes that position_ includes
+  size_t counted_ = 0;  // number of bytes that position_ has counted
   Position position_;
-  bool line_starting_ = true;  // the last tag ended its line, or no tag was read yet
+  bool line_starting_ = true;  // true if the last tag ended its line, or no tag was read yet
   std::vector<Token> tokens_;
 };
 

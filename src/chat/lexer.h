@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cuts a template's source into tokens and settles its whitespace: line ends become \n, one at the
-// very end is dropped, a minus at a tag strips what stands beside it, and trim_blocks and
-// lstrip_blocks do what Jinja documents. Comments disappear here.
+// Splits a template's source into tokens and decides its whitespace: line ends become
+// , one at the very end is dropped, a minus in a tag strips the whitespace next to the tag, and
+// trim_blocks and lstrip_blocks do what Jinja documents. Comments are dropped.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +16,16 @@
 namespace heddle::chat {
 
 enum class TokenKind : uint8_t {
-  kText,         // text: outside of tags, whitespace settled
+  kText,         // text outside of tags, with whitespace stripped as its tags require
   kBlockBegin,   // {%
   kBlockEnd,     // %}
   kOutputBegin,  // {{
   kOutputEnd,    // }}
   kName,
-  kString,  // text: unescaped
+  kString,  // text: the string's content without escapes
   kInteger,
   kFloat,
-  kOperator,  // text: as written
+  kOperator,  // text: the operator as written
   kEnd,
 };
 
@@ -44,7 +44,7 @@ struct Token {
     return kind == TokenKind::kName && text == name;
   }
 
-  // For messages: 'endif' or "end of block".
+  // Description for messages: 'endif' or "end of block".
   [[nodiscard]] std::string description() const;
 };
 
@@ -53,17 +53,17 @@ struct WhitespaceRules {
   bool lstrip_blocks = true;  // spaces before a block or comment that starts its line are dropped
 };
 
-// "name:line:column: message", kInvalidArgument: the form of every template error.
+// The form of every template error: kInvalidArgument "name:line:column: message".
 Status error_at(std::string_view name, Position at, std::string_view message);
 
-// The last token is kEnd. Error: as error_at.
+// Splits a source into tokens; the last one is kEnd. Error: as error_at().
 Result<std::vector<Token>> tokenize(std::string_view source, std::string_view name,
                                     const WhitespaceRules& rules);
 
-// TokenCursor is a position in a template's tokens. The parsers ask and move it.
+// TokenCursor: a position in a template's tokens, which the parsers read and advance.
 class TokenCursor {
  public:
-  // `tokens` ends in kEnd; both must outlive the cursor.
+  // `tokens` must end with kEnd; both arguments must outlive the cursor.
   TokenCursor(const std::vector<Token>& tokens, std::string_view template_name)
       : tokens_(tokens), template_name_(template_name) {}
 
@@ -77,7 +77,7 @@ class TokenCursor {
     return token;
   }
 
-  // Consumes the token if it is next.
+  // Consumes the next token if it is this operator, and returns whether it was.
   bool accept_operator(std::string_view symbol) {
     const bool found = peek().is_operator(symbol);
     if (found) next();
@@ -90,7 +90,7 @@ class TokenCursor {
     return found;
   }
 
-  // Error: kInvalidArgument at the token found instead.
+  // Consumes this operator. Error: kInvalidArgument at another token.
   Status expect_operator(std::string_view symbol);
   Status expect_name(std::string_view name);
   Status expect_kind(TokenKind kind, std::string_view what);

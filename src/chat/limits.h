@@ -15,19 +15,25 @@ namespace heddle::chat {
 // The defaults are some hundred times what the largest known template needs for a long
 // conversation.
 struct RenderLimits {
-  int64_t max_source_bytes = int64_t{1} << 20;  // template source; known templates are below 20 kB
-  int max_nesting_depth = 150;                  // blocks, brackets and operators in the source
-  int64_t max_steps = 10'000'000;  // evaluated nodes, plus one per 64 bytes worked through
-  int64_t max_output_bytes = int64_t{32} << 20;   // the rendered text and each captured block
-  int64_t max_memory_bytes = int64_t{128} << 20;  // alive in intermediate strings, lists and dicts
-  int max_recursion_depth = 600;  // evaluation: expressions, blocks and macro calls together
+  int64_t max_source_bytes = int64_t{1} << 20;  // bytes of template source; known templates have
+                                                // less than 20 kB
+  int max_nesting_depth = 150;                  // nesting of blocks, brackets and operators in the
+                                                // source
+  int64_t max_steps = 10'000'000;  // evaluated nodes, plus one per 64 bytes read or written
+  int64_t max_output_bytes = int64_t{32} << 20;   // bytes of the rendered text, and of each
+                                                  // captured block
+  int64_t max_memory_bytes = int64_t{128} << 20;  // bytes of all strings, lists and dicts that
+                                                  // exist at one time
+  int max_recursion_depth = 600;  // nested evaluations: expressions, blocks and macro calls
+                                  // together
 };
 
-// Deepest nesting of lists and dicts a Value can have, so that walking one never exhausts the
-// stack.
+// The deepest nesting of lists and dicts that a Value can have, so that recursive walks never
+// exhaust the stack.
 inline constexpr int kMaxValueDepth = 200;
 
-// Budget counts what one render has used up. Thread-confined; must outlive the values it meters.
+// Budget counts what one render has used of its limits. Thread-confined; must outlive the values
+// that are counted with it.
 class Budget {
  public:
   explicit Budget(const RenderLimits& limits) : limits_(limits) {}
@@ -35,16 +41,17 @@ class Budget {
   Budget(const Budget&) = delete;
   Budget& operator=(const Budget&) = delete;
 
-  // Error (here and below): kInvalidArgument naming the limit; the same render would fail again.
+  // Counts steps. Error (here and below): kInvalidArgument naming the exceeded limit; the same
+  // render would fail again.
   Status step(int64_t count = 1) {
     steps_ += count;
     return steps_ <= limits_.max_steps ? Status() : out_of_steps();
   }
 
-  // Accounts for reading or writing `bytes` bytes.
+  // Counts the steps for reading or writing `bytes` bytes.
   Status touch(size_t bytes) { return step(static_cast<int64_t>(bytes / 64)); }
 
-  // Says whether `bytes` more may be allocated; call it before allocating.
+  // Checks whether `bytes` more may be allocated; call it before allocating.
   Status fits(size_t bytes) const {
     const auto limit = static_cast<size_t>(limits_.max_memory_bytes);
     if (bytes <= limit && memory_bytes_ <= limit - bytes) return {};
@@ -61,14 +68,14 @@ class Budget {
 
   [[nodiscard]] size_t memory_bytes() const { return memory_bytes_; }
 
-  // The error of a text longer than max_output_bytes.
+  // The error for a text longer than max_output_bytes.
   Status out_of_output() const {
     exceeded_ = true;
     return invalid_argument("the template writes more than " +
                             std::to_string(limits_.max_output_bytes) + " bytes (max_output_bytes)");
   }
 
-  // Whether a limit was reached.
+  // Whether a limit was exceeded.
   [[nodiscard]] bool exceeded() const { return exceeded_; }
 
  private:
@@ -91,7 +98,7 @@ class Budget {
   mutable bool exceeded_ = false;
 };
 
-// Memory counted against a Budget until destruction. Without a budget it counts nothing.
+// Counts memory in a Budget until it is destroyed. Without a budget it counts nothing.
 class Metered {
  public:
   Metered(Budget* budget, size_t bytes) : budget_(budget), bytes_(bytes) {

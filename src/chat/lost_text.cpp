@@ -23,13 +23,13 @@ bool is_word_byte(unsigned char byte) {
          (byte >= 'A' && byte <= 'Z');
 }
 
-// Searches the texts of one conversation in its prompt, in their order.
+// Searches a prompt for the texts of its conversation, in their order.
 class TextSearch {
  public:
   TextSearch(std::string_view prompt, const std::vector<std::string>& marks)
       : prompt_(prompt), marks_(marks), rescan_bytes_(kRescans * prompt.size() + 4096) {}
 
-  // Texts from here on belong to the next message: each of its texts may stand before the others.
+  // Begins a new message: its texts may be in any order, but after those of earlier messages.
   void begin_message() { begin_ = end_; }
 
   bool find(std::string_view text, bool is_answer) {
@@ -39,7 +39,7 @@ class TextSearch {
   }
 
  private:
-  // From `from` on. npos: not there.
+  // Searches the prompt from `from` on and returns whether it contains the text.
   bool find_from(std::string_view text, size_t from) {
     const size_t at = find_text(prompt_, text, from);
     if (at == std::string_view::npos) return false;
@@ -47,7 +47,7 @@ class TextSearch {
     return true;
   }
 
-  // Whether another search from the beginning is paid for.
+  // Whether the budget allows another search from the beginning; deducts its cost.
   bool may_rescan() {
     if (rescan_bytes_ < prompt_.size()) return false;
     rescan_bytes_ -= prompt_.size();
@@ -58,7 +58,8 @@ class TextSearch {
     if (find_from(text, begin_)) return true;
     if (begin_ == 0) return false;
     if (!may_rescan()) return true;
-    return find_text(prompt_, text, 0) != std::string_view::npos;  // moved: the order goes on
+    // the template moved this text; the order of the others is unchanged
+    return find_text(prompt_, text, 0) != std::string_view::npos;
   }
 
   bool find_pieces(std::string_view text, bool is_answer) {
@@ -87,7 +88,7 @@ class TextSearch {
     return true;
   }
 
-  // The words of a text that may be escaped, one after another.
+  // Finds the words of a text one after another, because the text itself may be escaped.
   bool find_words(std::string_view text, size_t from) {
     for (size_t i = 0; i < text.size();) {
       if (!is_word_byte(static_cast<unsigned char>(text[i]))) {
@@ -96,7 +97,7 @@ class TextSearch {
       }
       size_t end = i;
       while (end < text.size() && is_word_byte(static_cast<unsigned char>(text[end]))) ++end;
-      // Spaces beyond ASCII stand at the ends of words here; templates trim them.
+      // White space beyond ASCII may be at a word's ends; it is stripped because templates trim it.
       const std::string_view word = stripped(text.substr(i, end - i), std::nullopt, true, true);
       i = end;
       if (word.empty()) continue;
@@ -111,11 +112,11 @@ class TextSearch {
   const std::string_view prompt_;
   const std::vector<std::string>& marks_;
   size_t rescan_bytes_;
-  size_t begin_ = 0;  // where the message's texts begin, at the earliest
+  size_t begin_ = 0;  // earliest position of the current message's texts
   size_t end_ = 0;    // position after the last text that was found
 };
 
-// Texts within the values of a call's arguments.
+// Finds the texts within the values of a call's arguments.
 bool find_values(const Value& value, TextSearch& search) {
   if (value.is_string()) return search.find(value.as_string(), false);
   if (value.is(Kind::kSequence)) {
@@ -185,7 +186,7 @@ LostTextCheck::LostTextCheck(const std::string& template_source) {
     });
     if (mark.size() >= kMinMarkBytes && !is_words) marks_.emplace_back(mark);
   }
-  // Longer marks first: a mark within another one is a part of it.
+  // Longer marks come first, because a mark may be a part of a longer one.
   std::ranges::sort(marks_, [](const std::string& a, const std::string& b) {
     return a.size() != b.size() ? a.size() > b.size() : a < b;
   });

@@ -25,7 +25,7 @@ namespace {
 
 std::string_view text_of(const Value& self) { return self.as_string(); }
 
-// Budget for a method that reads its string once and may write as much again.
+// Counts the cost of a method that reads its string once and may write as much.
 Status charge(Budget* budget, const Value& self) {
   HEDDLE_RETURN_IF_ERROR(budget->fits(3 * self.as_string().size()));
   return budget->touch(self.as_string().size());
@@ -40,7 +40,7 @@ Result<Value> strip(Budget* budget, const Value& self, const Arguments& call) {
   std::optional<std::string_view> characters;
   if (args.get(0) != nullptr && !args.get(0)->is_none()) {
     HEDDLE_ASSIGN_OR_RETURN(characters, args.text(0, {}));
-    // Every character may be compared with the whole set.
+    // Every character may be compared with all characters of the set.
     HEDDLE_RETURN_IF_ERROR(budget->step(
         static_cast<int64_t>(std::min<size_t>(characters->size(), size_t{1} << 20) *
                              std::min<size_t>(self.as_string().size(), size_t{1} << 30) / 64)));
@@ -54,7 +54,7 @@ Result<Value> split(Budget* budget, const Value& self, const Arguments& call) {
                           BoundArguments::bind(call, "split", {"sep", "maxsplit"}));
   HEDDLE_RETURN_IF_ERROR(charge(budget, self));
   HEDDLE_ASSIGN_OR_RETURN(const int64_t max_splits, args.integer(1, -1));
-  // The parts take more memory than the text: ask for the worst case, one part for each character.
+  // The parts need more memory than the text: checks the worst case, one part per character.
   HEDDLE_RETURN_IF_ERROR(budget->fits(self.as_string().size() * sizeof(std::string_view)));
   if (args.get(0) == nullptr || args.get(0)->is_none()) {
     return list_of_texts(budget, split_at_spaces(text_of(self), max_splits, kFromRight));
@@ -99,8 +99,8 @@ Result<Value> partition(Budget* budget, const Value& self, const Arguments& call
 
 struct Window {
   std::string_view text;
-  int64_t first = 0;   // code points before the window
-  bool exists = true;  // false when start lies behind the end: then not even "" is found
+  int64_t first = 0;   // number of code points before the window
+  bool exists = true;  // false if start is after the end: then not even "" is found
 };
 
 // The part of `self` between the optional positions `start` and `end`.
@@ -141,7 +141,7 @@ Result<Value> has_affix(Budget* budget, const Value& self, const Arguments& call
   };
   if (affix.is_string()) return Value::boolean(matches(affix));
   if (!is_tuple) {
-    HEDDLE_RETURN_IF_ERROR(args.text(0, {}).status());  // says which type it should be
+    HEDDLE_RETURN_IF_ERROR(args.text(0, {}).status());  // the error names the expected type
     return Value::boolean(false);
   }
   for (const Value& candidate : affix.as_sequence()->items) {
@@ -244,7 +244,7 @@ Result<Value> justify(Budget* budget, const Value& self, const Arguments& call) 
     return invalid_argument("the fill character must be one character");
   const auto length = static_cast<int64_t>(self.as_text().num_code_points);
   const int64_t missing = width > length ? width - length : 0;
-  // Where an odd space goes is Python's choice: left when the width is odd.
+  // As in Python, the odd space is on the left if the width is odd.
   const int64_t left = kSide == Side::kLeft    ? 0
                        : kSide == Side::kRight ? missing
                                                : missing / 2 + (missing & width & 1);
@@ -298,7 +298,7 @@ Result<Value> all_are(Budget* budget, const Value& self, const Arguments& call) 
 
 bool is_alphanumeric(char32_t c) { return is_alphabetic(c) || is_numeric(c); }
 
-// Whether there is a cased character and all of them are of one case.
+// Whether the text has a cased character and all cased characters have the right case.
 template <bool (*kWrongCase)(char32_t)>
 Result<Value> is_in_case(Budget* budget, const Value& self, const Arguments& call) {
   HEDDLE_RETURN_IF_ERROR(BoundArguments::bind(call, "the method", {}).status());
@@ -410,7 +410,7 @@ Result<Value> call_dict_method(Budget* budget, const Value& self, std::string_vi
     return bound.get(1) != nullptr ? *bound.get(1) : Value::none();
   }
   HEDDLE_RETURN_IF_ERROR(BoundArguments::bind(arguments, name, {}).status());
-  if (name == "copy") return self;  // immutable: a copy is the same
+  if (name == "copy") return self;  // values are immutable, so the copy is the value itself
   return dict_view(budget, self.as_dict(), name);
 }
 

@@ -14,7 +14,7 @@ namespace heddle::chat {
 
 namespace {
 
-// 2^63: the smallest double above every int64.
+// 2^63: the smallest double greater than every int64.
 constexpr double kTwoTo63 = 9223372036854775808.0;
 
 std::string_view trimmed(std::string_view text) {
@@ -33,7 +33,7 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, end - begin);
 }
 
-// Removes single underscores between digits; nullopt for others.
+// Removes single underscores between digits; nullopt if an underscore is elsewhere.
 std::optional<std::string> without_underscores(std::string_view text) {
   std::string result;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -87,13 +87,14 @@ Result<Value> integer_arithmetic(Arithmetic operation, int64_t a, int64_t b) {
       return Value::integer(result);
     case Arithmetic::kDivide:
       if (b == 0) return division_by_zero();
-      // Python divides the integers themselves: keep their 64 bits until the quotient is rounded.
+      // Python divides the integers exactly and rounds only the quotient, so all 64 bits are kept
+      // until then.
       return Value::floating(
           static_cast<double>(static_cast<long double>(a) / static_cast<long double>(b)));
     case Arithmetic::kFloorDivide:
     case Arithmetic::kModulo: {
       if (b == 0) return division_by_zero();
-      if (b == -1) {  // the one divisor whose quotient can overflow
+      if (b == -1) {  // the only divisor for which the quotient can overflow
         if (operation == Arithmetic::kModulo) return Value::integer(0);
         if (a == std::numeric_limits<int64_t>::min()) return overflow(operation, a, b);
         return Value::integer(-a);
@@ -152,23 +153,23 @@ Result<Value> float_arithmetic(Arithmetic operation, double a, double b) {
   return internal_error("unknown arithmetic operation");
 }
 
-// Compares without rounding the integer to a double. NaN gives 2.
+// Compares without rounding the integer to a double. Returns 2 for NaN.
 int compare_integer_with_double(int64_t a, double b) {
   if (std::isnan(b)) return 2;
   if (b >= kTwoTo63) return -1;
   if (b < -kTwoTo63) return 1;
-  const auto whole = static_cast<int64_t>(b);  // toward zero
+  const auto whole = static_cast<int64_t>(b);  // rounds toward zero
   if (a != whole) return a < whole ? -1 : 1;
   const double fraction = b - static_cast<double>(whole);
   return fraction > 0 ? -1 : fraction < 0 ? 1 : 0;
 }
 
-// Compares numbers, at least one of which is an int beyond 64 bits.
+// Compares two numbers, at least one of which is an int beyond 64 bits.
 int compare_big_integers(const Value& a, const Value& b) {
   const auto digits_of = [](const Value& value) -> std::string {
     if (value.is(Kind::kBigInt)) return value.as_digits();
     if (value.is_integral()) return fmt::format_int(value.as_integer()).str();
-    // Exact where it matters: floats that have a fraction are much smaller than the other number.
+    // Exact where it matters: a float with a fraction is much smaller than the other number.
     return fmt::format("{:.0f}", value.as_double());
   };
   const auto is_infinite = [](const Value& value) {
@@ -257,7 +258,7 @@ std::optional<double> parse_float(std::string_view text) {
   const auto [stop, error] = std::from_chars(digits->data(), end, value);
   if (stop != end || error == std::errc::invalid_argument) return {};
   if (error ==
-      std::errc::result_out_of_range) {  // as Python: too small is 0, too large is infinite
+      std::errc::result_out_of_range) {  // as in Python: too small becomes 0, too large infinite
     const size_t mark = digits->find_first_of("eE");
     const bool tiny =
         mark != std::string::npos && mark + 1 < digits->size() && (*digits)[mark + 1] == '-';

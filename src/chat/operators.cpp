@@ -48,7 +48,7 @@ Status not_ordered(std::string_view symbol, const Value& a, const Value& b) {
                                       symbol, a.type_name(), b.type_name()));
 }
 
-// -1, 0, 1, or 2 when NaN makes all of <, <=, >, >= false.
+// -1, 0 or 1; 2 if one is NaN, for which <, <=, > and >= are all false.
 Result<int> order(Budget* budget, std::string_view symbol, const Value& a, const Value& b) {
   HEDDLE_RETURN_IF_ERROR(budget->step());
   if (a.is_number() && b.is_number()) return compare_numbers(a, b);
@@ -117,7 +117,7 @@ Result<bool> less(Budget* budget, const Value& a, const Value& b) {
 Result<bool> contains(Budget* budget, const Value& container, const Value& item) {
   switch (container.kind()) {
     case Kind::kUndefined:
-      return false;  // an empty iterable
+      return false;  // undefined counts as an empty iterable
     case Kind::kString:
       if (!item.is_string()) {
         return invalid_argument(
@@ -182,7 +182,8 @@ Result<bool> compare(Budget* budget, Comparison comparison, const Value& a, cons
 
 Result<std::vector<size_t>> sorted_order(Budget* budget, const std::vector<Value>& keys,
                                          bool descending) {
-  // A merge sort of our own: the comparison can fail, and NaN makes it no order at all.
+  // An own merge sort, because a comparison can fail, and NaN breaks the strict weak order that
+  // std::sort needs.
   std::vector<size_t> from(keys.size());
   std::iota(from.begin(), from.end(), size_t{0});
   std::vector<size_t> to(keys.size());

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operators of the template language between any two values, as Python has them: ==, <, `in`
-// and the other comparisons, and + - * / // % **, which also join, repeat and format texts and
-// lists.
+// The operators of the template language, for any two values, as in Python: ==, <, `in` and the
+// other comparisons, and + - * / // % **, which also join, repeat and format texts and lists.
 #pragma once
 
 #include <cstdint>
@@ -26,25 +25,27 @@ enum class Comparison : uint8_t {
   kNotIn,
 };
 
-// Deep equality; values of different kinds are unequal (1 == 1.0 == True).
-// Error: kInvalidArgument when the budget is used up.
+// Deep equality. Values of different types are unequal, except numbers and booleans (1 == 1.0 ==
+// True).
+// Error: kInvalidArgument if the budget is exceeded.
 Result<bool> equal(Budget* budget, const Value& a, const Value& b);
 
-// a < b for two numbers, two strings, two lists or two tuples. Error: other operands, or the
-// budget.
+// a < b for two numbers, two strings, two lists or two tuples. Error: other operands, or an
+// exceeded budget.
 Result<bool> less(Budget* budget, const Value& a, const Value& b);
 
-// `item in container`. Error: the container is not one.
+// `item in container`. Error: `container` cannot contain items.
 Result<bool> contains(Budget* budget, const Value& container, const Value& item);
 
 Result<bool> compare(Budget* budget, Comparison comparison, const Value& a, const Value& b);
 
-// A stable order of 0 .. keys.size()-1 by their keys, ascending, or descending with equal keys in
-// their given order. Error: two keys that cannot be compared.
+// A stable order of the indices 0 .. keys.size()-1 by their keys, ascending or descending; equal
+// keys stay in the given order. Error: two keys cannot be compared.
 Result<std::vector<size_t>> sorted_order(Budget* budget, const std::vector<Value>& keys,
                                          bool descending);
 
-// Error: kInvalidArgument for operands the operator does not join, overflow, or the budget.
+// Error: kInvalidArgument for operands that the operator does not accept, overflow, or an exceeded
+// budget.
 Result<Value> arithmetic(Budget* budget, Arithmetic operation, const Value& a, const Value& b);
 
 // -value and +value.

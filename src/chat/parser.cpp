@@ -30,8 +30,8 @@ class Parser {
   }
 
  private:
-  // Statements up to one of the tags `ends`, of which the "{%" is left unread; all of them without
-  // ends.
+  // Parses statements up to one of the tags `ends` and does not consume its "{%"; without `ends`,
+  // parses all statements.
   Result<Block> parse_statements(std::initializer_list<std::string_view> ends) {
     if (++depth_ > max_depth_) {
       return cursor_.fail(
@@ -62,7 +62,8 @@ class Parser {
     return block;
   }
 
-  // Parses the statements and the tag `end` of a block; its tag `opening` is at `opened`.
+  // Parses the statements of a block and its end tag `end`. The opening tag `opening` is at
+  // `opened`.
   Result<Block> parse_body(std::string_view opening, std::string_view end, Position opened) {
     HEDDLE_ASSIGN_OR_RETURN(Block body, parse_statements({end}));
     HEDDLE_RETURN_IF_ERROR(require_open(opening, end, opened));
@@ -188,13 +189,13 @@ class Parser {
     return Statement{.at = at, .node = std::move(statement)};
   }
 
-  // name, name.attribute, (a, b) or a, b.
+  // Parses name, name.attribute, (a, b) or a, b.
   Result<Target> parse_targets(bool with_attributes) {
     const Position at = cursor_.peek().at;
     Target tuple{.kind = Target::Kind::kTuple, .at = at};
     bool is_tuple = false;
     while (cursor_.peek().kind == TokenKind::kName || cursor_.peek().is_operator("(")) {
-      if (is_tuple && cursor_.peek().is_name("in")) break;  // for a, in x
+      if (is_tuple && cursor_.peek().is_name("in")) break;  // "for a, in x" has a trailing comma
       HEDDLE_ASSIGN_OR_RETURN(Target part, parse_target(with_attributes));
       tuple.parts.push_back(std::move(part));
       if (!cursor_.accept_operator(",")) break;
@@ -260,7 +261,7 @@ class Parser {
     return parameters;
   }
 
-  // The body of a macro or call block, which no break or continue leaves.
+  // Parses the body of a macro or call block; break and continue cannot leave it.
   Status parse_macro_body(std::string_view opening, std::string_view end, Position at,
                           MacroDefinition& macro) {
     HEDDLE_RETURN_IF_ERROR(end_of_tag());
@@ -321,7 +322,7 @@ class Parser {
     return Statement{.at = at, .node = std::move(statement)};
   }
 
-  // Sets the loop depth to zero while it lives.
+  // Sets the loop depth to zero as long as this object exists.
   class LoopDepth {
    public:
     explicit LoopDepth(int& depth) : depth_(depth), before_(depth) { depth_ = 0; }
@@ -336,7 +337,8 @@ class Parser {
     int before_;
   };
 
-  static constexpr size_t kMaxParameters = 256;  // they are compared pairwise
+  static constexpr size_t kMaxParameters = 256;  // names are compared pairwise, so their number is
+                                                 // bounded
 
   TokenCursor cursor_;
   ExpressionParser expressions_;

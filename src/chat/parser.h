@@ -13,8 +13,9 @@
 
 namespace heddle::chat {
 
-// Supported tags: if/elif/else, for/else (with a filter), set (also of blocks and namespaces),
-// macro, call, filter, with, print, break, continue, raw, and generation as a transparent block.
+// Supported tags: if/elif/else, for/else (with a filter), set (also of blocks and of namespace
+// attributes), macro, call, filter, with, print, break, continue, raw, and generation, whose body
+// is rendered as it is.
 // Error: kInvalidArgument "name:line:column: message".
 Result<Block> parse_template(std::string_view source, std::string_view name,
                              const WhitespaceRules& rules, const RenderLimits& limits);

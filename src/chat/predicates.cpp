@@ -13,7 +13,7 @@ namespace heddle::chat {
 
 namespace {
 
-// ---- Questions of kind, which take no arguments ----
+// ---- Tests of a value's kind, without arguments ----
 
 bool is_defined(const Value& value) { return !value.is_undefined(); }
 
@@ -61,7 +61,7 @@ Result<bool> of_kind(Budget* budget, const Value& subject, const Arguments& call
   return kIs(subject);
 }
 
-// ---- Questions of value ----
+// ---- Tests of a value, with arguments ----
 
 Result<bool> is_divisible(Budget* budget, const Value& subject, int64_t divisor, bool expected) {
   if (subject.is_undefined()) return invalid_argument(subject.undefined_reason());
@@ -107,7 +107,7 @@ Result<bool> is_same(Budget* budget, const Value& subject, const Arguments& call
   return equal(budget, subject, other);
 }
 
-// 'is lower' and 'is upper' ask str(subject).
+// 'is lower' and 'is upper' call the method on str(subject).
 Result<bool> asks_text(Budget* budget, const Value& subject, std::string_view method) {
   HEDDLE_ASSIGN_OR_RETURN(const Value text, to_string_value(budget, subject));
   HEDDLE_ASSIGN_OR_RETURN(const Value answer, find_string_method(method)(budget, text, {}));

@@ -126,7 +126,7 @@ Status write_repr(TextWriter& out, const Value& value) {
     case Kind::kFloat:
       return out.append(float_text(value.as_double()));
     case Kind::kString:
-      // Escapes grow a byte to four at most; ask before building it.
+      // Escapes make at most four bytes of one: checks the budget before building the text.
       HEDDLE_RETURN_IF_ERROR(out.budget()->fits(4 * value.as_string().size()));
       return out.append(repr_of(value.as_string()));
     case Kind::kSequence:
@@ -134,7 +134,8 @@ Status write_repr(TextWriter& out, const Value& value) {
     case Kind::kDict:
       return write_dict(out, value.as_dict());
     case Kind::kNamespace:
-      return out.append("<namespace>");  // its values may contain itself: not printed
+      return out.append("<namespace>");  // its values are not printed, because they may contain the
+                                         // namespace itself
     case Kind::kLoop:
       return out.append(fmt::format("<loop {}/{}>", value.as_loop()->index + 1,
                                     value.as_loop()->items->items.size()));

@@ -2,8 +2,8 @@
 // The state of one render: the names in scope, the objects that exist only while a template is
 // rendered (namespaces, loops, macros), and the nesting of the evaluation.
 //
-// Scopes, namespaces, loops and macros can refer to each other in circles, so none owns another:
-// all live in one Arena until the render ends.
+// Scopes, namespaces, loops and macros can refer to each other in cycles, so none of them owns
+// another: one Arena owns all of them until the render ends.
 //
 // Threading: confined to the render that made them.
 #pragma once
@@ -24,15 +24,16 @@
 
 namespace heddle::chat {
 
-// A map and not a list: a namespace can be made from a request's dict of any size.
+// A map, not a list, because a namespace can be made from a request's dict of any size.
 using Variables = std::map<std::string, Value, std::less<>>;
 
-inline constexpr size_t kVariableBytes = 160;  // about what a name and its value take in a map
+inline constexpr size_t kVariableBytes = 160;  // approximate bytes of a name and its value in the
+                                               // map
 
 struct Scope {
   Scope* parent = nullptr;
   Variables variables;
-  bool captured = false;  // a macro keeps it: it stays until the render ends
+  bool captured = false;  // a macro refers to the scope, so it is kept until the render ends
 };
 
 struct Namespace {
@@ -42,20 +43,20 @@ struct Namespace {
 struct LoopState {
   SequencePtr items;
   size_t index = 0;
-  int depth = 1;  // 1 for an outermost loop
+  int depth = 1;  // 1 for an outermost loop, as Jinja's loop.depth
   std::vector<Value> last_changed;
 };
 
 struct Macro {
   const MacroDefinition* definition;
-  Scope* scope;  // where it was defined
+  Scope* scope;  // the scope in which the macro was defined
 };
 
 [[nodiscard]] std::string_view macro_name(const Macro& macro);
 
 class Arena {
  public:
-  // A fresh scope below `parent`; give it back with leave() when its block ends.
+  // Makes a new scope below `parent`; call leave() with it when its block ends.
   Scope* enter(Scope* parent);
   void leave(Scope* scope);
 
@@ -73,22 +74,22 @@ class Arena {
   std::deque<Macro> macros_;
 };
 
-// Scopes says what a name means. It is looked up in the scopes from the innermost outwards, then in
-// the context, then among the built-in functions; otherwise it is undefined.
+// Scopes resolves names. A name is looked up in the scopes from the innermost outwards, then in the
+// context, then among the built-in functions; otherwise it is undefined.
 //
-// Scoping is Jinja's: `if` shares the scope around it; loops, macros, with, call, filter and set
-// blocks have their own, so that a `set` inside a loop ends with the iteration.
+// Scoping is Jinja's. `if` uses the scope around it. Loops, macros, with, call, filter and set
+// blocks have their own scopes, so the effect of a `set` inside a loop ends with the iteration.
 class Scopes {
  public:
-  // `context` must be a dict. It and `budget` outlive the scopes.
+  // `context` must be a dict. `context` and `budget` must outlive the scopes.
   Scopes(const Value& context, Budget& budget)
       : context_(context), budget_(budget), current_(arena_.enter(nullptr)) {}
 
   Scopes(const Scopes&) = delete;
   Scopes& operator=(const Scopes&) = delete;
 
-  // Makes a fresh scope the current one while it lives: below the current scope, or below the scope
-  // where a macro was defined.
+  // Makes a new scope the current one as long as this object exists: below the current scope, or
+  // below the scope in which a macro was defined.
   class Inner {
    public:
     explicit Inner(Scopes& scopes) : Inner(scopes, scopes.current_) {}
@@ -120,11 +121,12 @@ class Scopes {
   // Variables of the current scope only.
   [[nodiscard]] Variables& variables() { return current_->variables; }
 
-  // A macro keeps the scopes around it, with their variables, until the render ends.
-  // Error: kInvalidArgument when the budget has no memory for that.
+  // Makes a macro. The scopes around it are kept, with their variables, until the render ends.
+  // Error: kInvalidArgument if the budget has no memory for that.
   Result<const Macro*> make_macro(const MacroDefinition& definition);
 
-  // The caller has charged the budget for these two.
+  // Makes a loop's state; the caller must have counted its memory in the budget, as for the next
+  // function.
   LoopState* make_loop() { return arena_.make_loop(); }
 
   Namespace* make_namespace() { return arena_.make_namespace(); }
@@ -136,18 +138,18 @@ class Scopes {
   Scope* current_;
 };
 
-// RenderTrace bounds the nesting of an evaluation and gives an error its position, once: that of
+// RenderTrace limits the nesting of an evaluation and adds a position to an error, once: that of
 // the innermost node that failed.
 class RenderTrace {
  public:
-  // Both outlive the trace.
+  // The arguments must outlive the trace.
   RenderTrace(std::string_view template_name, Budget& budget)
       : template_name_(template_name), budget_(budget) {}
 
   RenderTrace(const RenderTrace&) = delete;
   RenderTrace& operator=(const RenderTrace&) = delete;
 
-  // One level of evaluation, open while it lives.
+  // One level of evaluation, which ends when this object is destroyed.
   class Level {
    public:
     explicit Level(RenderTrace& trace) : trace_(trace) { ++trace_.level_; }
@@ -161,14 +163,14 @@ class RenderTrace {
     RenderTrace& trace_;
   };
 
-  // Counts a step of the level just opened. Error: kInvalidArgument when too many levels are open
-  // or the budget is used up.
+  // Counts a step of the level just opened. Error: kInvalidArgument if too many levels are open or
+  // the budget is exceeded.
   Status count_step(Position at);
 
-  // `status` as "name:line:column: message", unless it has a position already.
+  // Returns `status` as "name:line:column: message", unless it already has a position.
   Status locate(Position at, const Status& status);
 
-  // The next error keeps its message without a position.
+  // The next error keeps its message and gets no position.
   void keep_message() { is_located_ = true; }
 
  private:

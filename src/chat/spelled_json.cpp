@@ -15,15 +15,17 @@ namespace heddle::chat {
 namespace {
 
 constexpr std::string_view kBlanks = " \t\r\n";
-constexpr int kMaxSpelledDepth = kMaxValueDepth - 8;  // messages hold the value
+constexpr int kMaxSpelledDepth = kMaxValueDepth - 8;  // less than the limit, because the messages
+                                                      // around the value add levels
 
-// Reads JSON that may end anywhere, and remembers where its lists and objects stand in the text.
+// Reads JSON that may be truncated at any point, and remembers the text range of its lists and
+// objects.
 class SpelledReader {
  public:
   explicit SpelledReader(std::shared_ptr<const std::string> text)
       : source_(std::move(text)), text_(*source_) {}
 
-  // The object that the whole text is; nothing where it is another thing.
+  // The object, if the whole text is one; otherwise none.
   std::optional<Value> read_object() {
     skip_blanks();
     if (!at('{')) return std::nullopt;
@@ -51,7 +53,7 @@ class SpelledReader {
     return {.text = source_, .begin = begin, .size = next_ - begin};
   }
 
-  // Nothing: it is no JSON.
+  // Reads one value; none if the text is not JSON.
   std::optional<Value> read_value(int depth) {
     if (depth > kMaxSpelledDepth) return std::nullopt;
     skip_blanks();
@@ -107,7 +109,7 @@ class SpelledReader {
     return std::move(list).value();
   }
 
-  // Parses the text from `begin` on with the JSON library.
+  // Parses the text from `begin` on, followed by `ending`, with the JSON library.
   std::optional<Value> parsed(size_t begin, std::string_view ending = {}) const {
     std::string piece(text_.substr(begin, next_ - begin));
     piece += ending;
@@ -118,7 +120,8 @@ class SpelledReader {
 
   std::optional<Value> read_string() {
     const size_t begin = next_++;
-    size_t escape = std::string_view::npos;  // the last one, which the end of the text may cut
+    size_t escape = std::string_view::npos;  // position of the last escape, which the end of the
+                                             // text may truncate
     while (!ended() && !at('"')) {
       if (at('\\')) escape = next_++;
       ++next_;
@@ -129,7 +132,8 @@ class SpelledReader {
     }
     next_ = text_.size();
     if (auto whole = parsed(begin, "\"")) return whole;
-    // Cut within an escape, perhaps behind the first half of a surrogate pair: \ud83d\ude
+    // The text may end within an escape, perhaps after the first half of a surrogate pair:
+    // \ud83d\ude
     for (int i = 0; i < 2 && escape != std::string_view::npos; ++i) {
       next_ = escape;
       auto shorter = parsed(begin, "\"");
@@ -140,7 +144,7 @@ class SpelledReader {
     return std::nullopt;
   }
 
-  // A number, true, false, null; at the end of the text perhaps the beginning of one.
+  // Reads a number, true, false or null; at the end of the text it may be truncated.
   std::optional<Value> read_word() {
     const size_t begin = next_;
     next_ = std::min(text_.find_first_of(",]} \t\r\n", next_), text_.size());
@@ -153,7 +157,7 @@ class SpelledReader {
       auto json = value_from_json_text(whole);
       if (json.ok()) return std::move(json).value();
     }
-    return Value::string(std::string(word));  // "-", "1e"
+    return Value::string(std::string(word));  // a truncated number: "-", "1e"
   }
 
   const std::shared_ptr<const std::string> source_;

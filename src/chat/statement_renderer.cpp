@@ -14,7 +14,7 @@ namespace heddle::chat {
 
 namespace {
 
-// Counts one up while it lives.
+// Increments a counter as long as this object exists.
 class Counted {
  public:
   explicit Counted(int& counter) : counter_(counter) { ++counter_; }
@@ -28,7 +28,8 @@ class Counted {
   int& counter_;
 };
 
-constexpr size_t kLoopBytes = sizeof(LoopState) + sizeof(Scope);  // kept until the render ends
+// bytes per loop, which are kept until the render ends
+constexpr size_t kLoopBytes = sizeof(LoopState) + sizeof(Scope);
 
 }  // namespace
 
@@ -131,7 +132,7 @@ Status StatementRenderer::run_iterations(const For& statement, const SequencePtr
     completed = completed || left_by == Flow::kNormal;
     if (left_by == Flow::kBreak) break;
   }
-  // The loop object may live on in a namespace; its items need not.
+  // A namespace may keep the loop object; its items are released.
   HEDDLE_ASSIGN_OR_RETURN(const Value nothing, make_list(nullptr, {}));
   loop->items = nothing.as_sequence();
   loop->last_changed.clear();
@@ -231,7 +232,7 @@ Status StatementRenderer::run_node(const FilterBlock& statement, Position at) {
 }
 
 Status StatementRenderer::run_node(const With& statement, Position /*at*/) {
-  std::vector<Value> values;  // all are evaluated outside of the new scope
+  std::vector<Value> values;  // all values are evaluated outside of the new scope
   for (const auto& [target, expression] : statement.bindings) {
     HEDDLE_ASSIGN_OR_RETURN(Value value, expressions_.evaluate(*expression));
     values.push_back(std::move(value));
@@ -307,7 +308,7 @@ Status StatementRenderer::bind_named(const MacroDefinition& definition,
                                      const Arguments& arguments) {
   Variables& variables = scopes_.variables();
   const std::vector<Parameter>& parameters = definition.parameters;
-  // Every name is compared with every parameter.
+  // Counts the comparisons of every name with every parameter.
   HEDDLE_RETURN_IF_ERROR(
       budget_.step(static_cast<int64_t>(arguments.named.size() * (parameters.size() / 8 + 1))));
   std::vector<Dict::Entry> surplus;

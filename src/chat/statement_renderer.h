@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// StatementRenderer walks a template's statements once and writes the template's text: output,
-// conditions, loops, assignments, macros and the blocks that capture text.
+// StatementRenderer executes a template's statements once and writes the template's text: output,
+// conditions, loops, assignments, macros and blocks that capture text.
 //
 // Threading: one renderer per render, used by one thread.
 #pragma once
@@ -25,7 +25,7 @@ namespace heddle::chat {
 
 class StatementRenderer final : private MacroCaller {
  public:
-  // `context` must be a dict. All outlive the renderer.
+  // `context` must be a dict. The arguments must outlive the renderer.
   StatementRenderer(std::string_view template_name, const Value& context,
                     const std::function<std::tm()>& local_now, Budget& budget)
       : budget_(budget),
@@ -34,8 +34,8 @@ class StatementRenderer final : private MacroCaller {
         functions_(scopes_, trace_, budget, local_now),
         expressions_(scopes_, trace_, budget, functions_, *this) {}
 
-  // Call it once. Error: kInvalidArgument "name:line:column: message", or raise_exception's own
-  // text.
+  // Renders the template; call it once. Error: kInvalidArgument "name:line:column: message", or
+  // raise_exception's own text.
   Result<std::string> run(const Block& block);
 
   // Whether run() failed because the template called raise_exception.
@@ -59,19 +59,19 @@ class StatementRenderer final : private MacroCaller {
   Status run_node(const Passage& passage, Position at);
   Status run_node(const Break& statement, Position at);
   Status run_node(const Continue& statement, Position at);
-  // `completed`: an iteration reached its end. As in Jinja a loop whose iterations were all left by
-  // break or continue still takes its else branch.
+  // Sets `completed` if an iteration reached its end. As in Jinja, a loop whose iterations all
+  // ended by break or continue still executes its else branch.
   Status run_iterations(const For& statement, const SequencePtr& items, bool& completed);
   Result<SequencePtr> loop_items(const For& statement);
   Status assign(const Target& target, const Value& value);
   Status write(const Value& value);
   Status check_output_size() const;
-  // The text that `block` writes in a new scope.
+  // Renders `block` in a new scope and returns its text.
   Result<Value> capture(const Block& block);
   Result<Value> apply_filters(const std::vector<FilterCall>& filters, Value value, Position at);
 
   Result<Value> call_macro(const Macro& macro, const Arguments& arguments) override;
-  // Sets the parameters in the current scope.
+  // Assigns the arguments of a macro call to its parameters, in the current scope.
   Status bind_parameters(const MacroDefinition& definition, const Arguments& arguments);
   Status bind_named(const MacroDefinition& definition, const Arguments& arguments);
 
@@ -80,7 +80,7 @@ class StatementRenderer final : private MacroCaller {
   RenderTrace trace_;
   BuiltinFunctions functions_;
   ExpressionEvaluator expressions_;
-  TextWriter* sink_ = nullptr;  // where output goes: the template's text or a captured block
+  TextWriter* sink_ = nullptr;  // where output is written: the template's text or a captured block
   Flow flow_ = Flow::kNormal;
   int loop_depth_ = 0;
 };

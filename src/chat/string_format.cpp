@@ -21,7 +21,7 @@ namespace {
 
 constexpr int kMaxPrecision = 300;
 
-// One conversion of a percent format: %[flags][width][.precision]kind
+// One conversion of a percent format: %[flags][width][.precision]kind.
 struct Conversion {
   bool left = false;
   bool zero = false;
@@ -77,7 +77,7 @@ Result<Conversion> read_conversion(std::string_view format, size_t& i) {
   return conversion;
 }
 
-// Sign and digits of a number under `conversion`.
+// The sign and the digits of a number as `conversion` requires them.
 Result<std::pair<std::string, std::string>> number_parts(const Conversion& conversion,
                                                          const Value& value) {
   if (!value.is_number()) {
@@ -280,7 +280,7 @@ Result<Value> format_braces(Budget* budget, std::string_view format, const Argum
 
 namespace {
 
-// The library trusts the fields of a std::tm.
+// Whether the fields are in range; the C library does not check them.
 bool is_sane(const std::tm& time) {
   return time.tm_sec >= 0 && time.tm_sec <= 60 && time.tm_min >= 0 && time.tm_min < 60 &&
          time.tm_hour >= 0 && time.tm_hour < 24 && time.tm_mday >= 1 && time.tm_mday <= 31 &&
@@ -288,11 +288,11 @@ bool is_sane(const std::tm& time) {
          time.tm_yday >= 0 && time.tm_yday < 366 && time.tm_year >= -1899 && time.tm_year <= 8099;
 }
 
-// The C library's conversions in its English C locale, and Python's %f, %z and %Z for a time
-// without fractions of a second or zone.
+// The C library's conversions in its English C locale, and Python's %f, %z and %Z, for a time that
+// has neither fractions of a second nor a zone.
 constexpr std::string_view kTimeConversions = "aAbBcCdDeFhHIjklmMnpPrRStTuwxXyY%";
 
-// False: the letter is unknown. `bare`: numbers are not padded.
+// Appends one conversion. Returns false if the letter is unknown. `bare`: numbers are not padded.
 bool append_conversion(char letter, bool bare, const std::tm& time, std::string& out) {
   static const locale_t kEnglish = newlocale(LC_ALL_MASK, "C", nullptr);
   if (letter == 'z' || letter == 'Z') return true;
@@ -302,7 +302,7 @@ bool append_conversion(char letter, bool bare, const std::tm& time, std::string&
   }
   if (kTimeConversions.find(letter) == std::string_view::npos) return false;
   const std::string conversion = std::string(bare ? "%-" : "%") + letter;
-  std::array<char, 64> text{};  // the longest, %c, has 24
+  std::array<char, 64> text{};  // the longest result, of %c, has 24 characters
   out.append(text.data(),
              strftime_l(text.data(), text.size(), conversion.c_str(), &time, kEnglish));
   return true;

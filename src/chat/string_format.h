@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Format strings: "%s of %d" % (a, b), "{} of {name}".format(a, name=b) and strftime's "%d %B".
-// Fields take whole values only: no attribute or index behind a field's name.
+// Format strings: "%s of %d" % (a, b), "{} of {name}".format(a, name=b) and strftime's "%d %B". A
+// field refers to a whole value: attributes and indices after its name are not supported.
 #pragma once
 
 #include <ctime>
@@ -22,10 +22,10 @@ Result<Value> format_percent(Budget* budget, std::string_view format, const Valu
 // field.
 Result<Value> format_braces(Budget* budget, std::string_view format, const Arguments& arguments);
 
-// strftime with English names, whatever the process's locale. Conversions: a A b B h c C d D e f F
+// strftime with English names, whatever the process's locale. Conversions: a A b B h C c d D e f F
 // H I j k l m M n p P r R S t T u w x X y Y %, and %Z and %z, which are empty for a time without a
-// zone. A '-' behind the percent sign drops padding: %-d. Error: kInvalidArgument naming an unknown
-// conversion, or a field of `time` out of range.
+// zone. A '-' after the percent sign removes the padding: %-d. Error: kInvalidArgument naming an
+// unknown conversion, or a field of `time` out of range.
 Result<std::string> format_time(std::string_view format, const std::tm& time);
 
 }  // namespace heddle::chat

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Template: a chat template, parsed once and rendered for each request.
 //
-// The language is the part of Jinja that published chat templates use, with the behaviour of the
-// environment transformers renders them in: trim_blocks, lstrip_blocks, loop controls, the
+// The language is the part of Jinja that published chat templates use. It behaves like the
+// environment in which transformers renders them: trim_blocks, lstrip_blocks, loop controls, the
 // functions raise_exception and strftime_now, tojson as json.dumps, and a sandbox in which
-// templates change nothing but their own variables. README.md lists what is left out.
+// templates change nothing but their own variables. README.md lists the differences.
 #pragma once
 
 #include <cstdint>
@@ -23,16 +23,17 @@ namespace heddle::chat {
 struct ParseOptions {
   bool trim_blocks = true;
   bool lstrip_blocks = true;
-  RenderLimits limits;  // source limits
+  RenderLimits limits;  // limits on the source
 };
 
-// Results of a render other than the text.
+// Results of a render in addition to the text.
 struct RenderReport {
-  // The template called raise_exception: the error's message is exactly the template's text, meant
-  // for the client whose messages it rejects. Other errors carry "name:line:column: " and concern
+  // The template called raise_exception. The error's message is then exactly the template's text
+  // and concerns the client's messages. Other errors begin with "name:line:column: " and concern
   // the template.
   bool raised_exception = false;
-  bool exceeded_limits = false;  // RenderLimits: the error is of the conversation's size
+  bool exceeded_limits = false;  // the error is a limit of RenderLimits that the conversation
+                                 // exceeded
   int64_t num_steps = 0;
 };
 
@@ -42,12 +43,13 @@ std::tm local_time_now();
 // Threading: immutable; many threads may render it concurrently.
 class Template {
  public:
-  // `name` is for messages. Error: kInvalidArgument "name:line:column: message".
+  // `name` appears in messages. Error: kInvalidArgument "name:line:column: message".
   static Result<Template> parse(std::string source, std::string name = "chat_template",
                                 const ParseOptions& options = {});
 
-  // `context` must be a dict: the template's variables. `local_now` is the time strftime_now shows;
-  // `report` may be null. Cost: linear in what the template does, bounded by `limits`.
+  // `context` must be a dict with the template's variables. `local_now` returns the time that
+  // strftime_now prints; `report` may be null. Cost: linear in what the template executes, bounded
+  // by `limits`.
   // Error: kInvalidArgument "name:line:column: message", or exactly raise_exception's text.
   [[nodiscard]] Result<std::string> render(
       const Value& context, const RenderLimits& limits = {},
@@ -61,7 +63,7 @@ class Template {
 
   explicit Template(std::shared_ptr<const Parsed> parsed) : parsed_(std::move(parsed)) {}
 
-  std::shared_ptr<const Parsed> parsed_;  // shared by copies of the template
+  std::shared_ptr<const Parsed> parsed_;  // copies of the template share it
 };
 
 }  // namespace heddle::chat

@@ -19,7 +19,7 @@ utf8proc_category_t category(char32_t c) {
   return utf8proc_category(static_cast<utf8proc_int32_t>(c));
 }
 
-// The upper-case form of characters that become several, or nothing.
+// The upper-case form of a character if it has several characters; otherwise empty.
 std::string_view upper_expansion(char32_t c) {
   switch (c) {
     case 0xDF:
@@ -230,7 +230,7 @@ std::string_view stripped(std::string_view text, std::optional<std::string_view>
 size_t find_text(std::string_view text, std::string_view wanted, size_t from) {
   if (from > text.size()) return std::string_view::npos;
   if (wanted.empty()) return from;
-  // memmem and not string_view::find, whose worst case is the product of the lengths.
+  // memmem instead of string_view::find, whose worst case is the product of the two lengths.
   const void* found = memmem(text.data() + from, text.size() - from, wanted.data(), wanted.size());
   if (found == nullptr) return std::string_view::npos;
   return static_cast<size_t>(static_cast<const char*>(found) - text.data());

@@ -17,7 +17,8 @@ namespace heddle::chat {
 
 namespace {
 
-constexpr size_t kObjectBytes = 64;  // about what a shared object costs beside its contents
+constexpr size_t kObjectBytes = 64;  // approximate bytes of a shared object in addition to its
+                                     // contents
 
 std::string_view flavor_name(Flavor flavor) {
   switch (flavor) {
@@ -44,7 +45,7 @@ Status value_too_deep() {
       fmt::format("lists and dicts are nested more than {} levels deep", kMaxValueDepth));
 }
 
-// Kinds of keys in the order Dict keeps them.
+// The rank of a key's kind in the order in which Dict sorts keys.
 int key_rank(const Value& key) { return key.is_none() ? 0 : key.is_number() ? 1 : 2; }
 
 }  // namespace
@@ -211,7 +212,7 @@ int compare_keys(const Value& a, const Value& b) {
   if (rank == 1) {
     const int order = compare_numbers(a, b);
     if (order != 2) return order;
-    // One is NaN: it sorts after all other numbers and equals itself.
+    // One key is NaN: it sorts after all other numbers and equals itself.
     const bool a_is_nan = a.is(Kind::kFloat) && std::isnan(a.as_double());
     const bool b_is_nan = b.is(Kind::kFloat) && std::isnan(b.as_double());
     return a_is_nan == b_is_nan ? 0 : a_is_nan ? 1 : -1;

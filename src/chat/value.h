@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Value is the result of a template expression. It follows Python's data model as far as chat
-// templates can see it: None, bool, int, float, str, list, tuple, dict, undefined, and a few
-// internal kinds. An int beyond 64 bits keeps its digits: it is printed, compared and tested as
-// Python's, but arithmetic takes it for a float.
+// Value: the result of a template expression. It follows Python's data model as far as chat
+// templates can observe it: None, bool, int, float, str, list, tuple, dict, undefined, and a few
+// internal kinds. An int beyond 64 bits keeps its digits: it is printed, compared and tested as in
+// Python, but arithmetic converts it to a float.
 //
 // Values are immutable (a namespace is the exception) and cheap to copy: strings, lists and dicts
 // are shared. Strings are valid UTF-8; lengths and positions count code points.
 //
-// Threading:  a Value without internal kinds may be read from many threads, as a render context is.
+// Threading:  a Value without internal kinds, such as a render context, may be read from many
+// threads.
 // Invariants: nesting is at most kMaxValueDepth; values made during a render do not outlive it.
 #pragma once
 
@@ -40,7 +41,7 @@ enum class Builtin : uint8_t { kRange, kDict, kNamespace, kRaiseException, kStrf
 
 using SequencePtr = std::shared_ptr<const Sequence>;
 
-enum class Kind : uint8_t {  // in the order of Value's variant
+enum class Kind : uint8_t {  // in the order of the alternatives of Value's variant
   kUndefined,
   kNone,
   kBool,
@@ -61,7 +62,7 @@ class Value {
  public:
   Value() = default;  // undefined without a reason
 
-  // Undefined is falsy and prints nothing; using it otherwise fails with `reason`.
+  // Makes an undefined value. It is falsy and prints nothing; any other use fails with `reason`.
   static Value undefined(std::string reason);
 
   static Value none() { return Value(Storage(std::in_place_index<1>)); }
@@ -70,12 +71,12 @@ class Value {
 
   static Value integer(int64_t value) { return Value(Storage(std::in_place_index<3>, value)); }
 
-  // The int of these decimal digits, which may have a minus before them but no leading zeros.
+  // The int with these decimal digits, which may have a minus before them but no leading zeros.
   static Value integer_of(std::string digits);
 
   static Value floating(double value) { return Value(Storage(std::in_place_index<4>, value)); }
 
-  // Unmetered; `text` must be valid UTF-8. Renders use make_text.
+  // Makes a string that no budget counts; `text` must be valid UTF-8. Renders use make_text().
   static Value string(std::string text);
 
   static Value from_text(std::shared_ptr<const Text> text) {
@@ -106,20 +107,20 @@ class Value {
 
   [[nodiscard]] bool is_string() const { return is(Kind::kString); }
 
-  // bool, int or float: the operands of arithmetic.
+  // Whether the value is a bool, int or float: the operands of arithmetic.
   [[nodiscard]] bool is_number() const {
     return is(Kind::kBool) || is(Kind::kInt) || is(Kind::kFloat) || is(Kind::kBigInt);
   }
 
-  // bool or int of 64 bits.
+  // Whether the value is a bool or a 64-bit int.
   [[nodiscard]] bool is_integral() const { return is(Kind::kBool) || is(Kind::kInt); }
 
-  // Each of these requires the kind it names.
+  // Each of these functions requires the kind that its name says.
   [[nodiscard]] bool as_bool() const { return std::get<2>(storage_); }
 
-  [[nodiscard]] int64_t as_integer() const;  // an int or a bool
-  [[nodiscard]] double as_double() const;    // an int, float or bool; infinite beyond a double's
-                                             // range
+  [[nodiscard]] int64_t as_integer() const;  // requires an int or a bool
+  [[nodiscard]] double as_double() const;    // requires an int, float or bool; infinite if the
+                                             // value exceeds a double's range
 
   [[nodiscard]] const std::string& as_digits() const { return *std::get<13>(storage_); }
 
@@ -148,7 +149,7 @@ class Value {
   [[nodiscard]] bool truthy() const;
   // Python's name of the type, for messages: "str", "NoneType".
   [[nodiscard]] std::string_view type_name() const;
-  // Levels of lists and dicts: 0 for a scalar, 1 for a flat list.
+  // Number of nested levels of lists and dicts: 0 for a scalar, 1 for a flat list.
   [[nodiscard]] int depth() const;
 
  private:
@@ -177,7 +178,8 @@ struct Text : Metered {
 
 enum class Flavor : uint8_t { kList, kTuple, kRange, kKeys, kValues, kItems, kGenerator };
 
-// The JSON text that a list or dict was read from, a part of a larger text. Without a text: none.
+// The JSON text from which a list or dict was read: a range of a larger text. A null `text` means
+// none.
 struct Spelling {
   std::shared_ptr<const std::string> text = nullptr;
   size_t begin = 0;
@@ -194,8 +196,8 @@ struct Sequence : Metered {
   Flavor flavor;
   std::vector<Value> items;
   int depth;
-  Spelling spelling = {};         // which tojson repeats
-  mutable bool consumed = false;  // a generator gives its items once
+  Spelling spelling = {};         // JSON text that tojson writes for this sequence
+  mutable bool consumed = false;  // whether a generator has already been iterated
 };
 
 struct BoundMethod {
@@ -218,10 +220,10 @@ class Dict : Metered {
 
   [[nodiscard]] int depth() const { return depth_; }
 
-  // The text that tojson repeats in place of the entries.
+  // The JSON text that tojson writes instead of the entries.
   [[nodiscard]] const Spelling& spelling() const { return spelling_; }
 
-  // The value of `key`, or nullptr. A key of another kind than allowed is never found.
+  // The value of `key`, or nullptr. A key of a kind that dicts do not allow is never found.
   [[nodiscard]] const Value* find(const Value& key) const;
   [[nodiscard]] const Value* find(std::string_view key) const;
 
@@ -232,21 +234,22 @@ class Dict : Metered {
   Spelling spelling_;
 };
 
-// The makers check `budget` (which may be null outside a render) before they hand out a value.
-// Error: kInvalidArgument naming the limit or the key that cannot be one.
+// These functions check `budget` (which may be null outside a render) before they return a value.
+// Error: kInvalidArgument naming the limit, or the value that cannot be a key.
 Result<Value> make_text(Budget* budget, std::string text);
 Result<Value> make_sequence(Budget* budget, Flavor flavor, std::vector<Value> items,
                             Spelling spelling = {});
 Result<Value> make_list(Budget* budget, std::vector<Value> items);
-// A repeated key keeps its first position and takes its last value.
+// A repeated key keeps its first position and gets its last value.
 Result<Value> make_dict(Budget* budget, std::vector<Dict::Entry> entries, Spelling spelling = {});
 
-// Whether `key` may be a dict key, and the order Dict keeps keys in: -1, 0 or 1.
+// Whether `key` may be a dict key. The next function gives the order in which a Dict sorts keys:
+// -1, 0 or 1.
 [[nodiscard]] bool is_valid_key(const Value& key);
 [[nodiscard]] int compare_keys(const Value& a, const Value& b);
 
-// TextWriter grows a string under a Budget. The text of a filter or a captured block is counted
-// while it is written, so that a small template cannot build an enormous text.
+// TextWriter appends to a string under a Budget. The text of a filter or a captured block is
+// counted while it is written, so that a small template cannot build an enormous text.
 class TextWriter {
  public:
   explicit TextWriter(Budget* budget) : budget_(budget) {}
@@ -256,7 +259,7 @@ class TextWriter {
   TextWriter(const TextWriter&) = delete;
   TextWriter& operator=(const TextWriter&) = delete;
 
-  // Error: kInvalidArgument when the budget is used up; nothing is appended then.
+  // Appends text. Error: kInvalidArgument if the budget is exceeded; nothing is appended then.
   Status append(std::string_view piece) {
     HEDDLE_RETURN_IF_ERROR(budget_->fits(piece.size()));
     HEDDLE_RETURN_IF_ERROR(budget_->step(1 + static_cast<int64_t>(piece.size() / 64)));
@@ -290,7 +293,7 @@ class TextWriter {
     return text;
   }
 
-  // The text as a value; the writer is empty afterwards.
+  // Returns the text as a value and leaves the writer empty.
   Result<Value> finish() { return make_text(budget_, take()); }
 
  private:
