@@ -13,7 +13,7 @@
 namespace heddle::parsers {
 namespace {
 
-// Of objects without a common key makes one, of none an empty one.
+// Joins objects that share no key to one object; without objects makes an empty one.
 void join_objects(std::vector<std::string>& objects) {
   nlohmann::ordered_json joined = nlohmann::ordered_json::object();
   std::string text = "{";
@@ -88,7 +88,7 @@ bool CallCursor::skip_tags(std::span<const std::string_view> words, unsigned& fo
     found |= 1U << *meant;
     advance(tag.size);
     const bool ends_square = tag.closed && text_[position_ - 1] == ']';
-    if (tag.closed && !allow(ends_square ? "]" : ">")) return false;  // doubled
+    if (tag.closed && !allow(ends_square ? "]" : ">")) return false;  // a doubled bracket
   }
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// CallCursor reads the beginning of a call at the front of a text that goes on. A read that fails
-// says by failure() whether more text could help; all later ones fail, too.
+// CallCursor parses the beginning of a call at the front of a text that may continue. After a read
+// has failed, failure() says whether more text could help; all later reads fail, too.
 //
-// Threading: thread-compatible. The text outlives the cursor.
+// Threading: thread-compatible. The text must outlive the cursor.
 #pragma once
 
 #include <cstddef>
@@ -35,12 +35,12 @@ class CallCursor {
 
   void advance(size_t size) { position_ += size; }
 
-  // White space, and at least one byte after it.
+  // Skips white space. Fails unless at least one other byte follows.
   bool skip_space(size_t most = kMaxHeaderBytes);
 
   bool expect(std::string_view wanted);
 
-  // Consumes `wanted` if present. False if more text is needed to decide.
+  // Consumes `wanted` if it is present. Returns false if more text is needed to decide.
   bool allow(std::string_view wanted);
 
   // Reads a string in single or double quotes; `value` is its unescaped text.
@@ -50,25 +50,25 @@ class CallCursor {
     return rest().starts_with('"') || rest().starts_with('\'');
   }
 
-  // Tags that mean one of `words`, with white space around them. `found` has a bit for each word
-  // that was there. Of one word no more than three.
+  // Skips tags that mean one of `words`, and white space around them. Sets a bit in `found` for
+  // each word that was present. Skips at most three tags of one word.
   bool skip_tags(std::span<const std::string_view> words, unsigned& found);
 
-  // Skips "```json" and the like, with the space after it; `info` is the fence's word. Does nothing
-  // without a fence.
+  // Skips a code fence such as "```json" and the space after it; `info` is the word after the
+  // backticks. Does nothing if there is no fence.
   bool skip_fence(std::string_view& info);
 
-  // A JSON object, copied to `copy`.
+  // Reads a JSON object and stores its text in `copy`.
   bool read_object(std::string& copy);
 
-  // A list of JSON objects, which are copied; of those without a common key one is made, as of
-  // none.
+  // Reads a list of JSON objects and stores their texts. Objects that share no key are joined to
+  // one; an empty list gives one empty object.
   bool read_listed_objects(std::vector<std::string>& copies);
 
-  // Removes `tag` from the end of `name` where it stands there without its first bracket.
+  // If `name` ends with `tag` without its first bracket, removes it.
   static bool strip_bare_tag(std::string_view& name, std::string_view tag);
 
-  // Up to, not including, one of `stops`.
+  // Reads up to one of the characters `stops`, without consuming it.
   bool read_until(std::string_view stops, std::string_view& value);
 
  private:
@@ -77,7 +77,7 @@ class CallCursor {
   Match failure_ = Match::kMore;
 };
 
-// The header that ends at the cursor, of a call that has arguments or of one that has none.
+// The header of a call that ends at the cursor, where arguments may follow or be absent.
 [[nodiscard]] CallHeader header_of(const CallCursor& cursor, std::string name, std::string id = {});
 [[nodiscard]] CallHeader bare_header(const CallCursor& cursor, std::string name,
                                      std::string id = {});

@@ -23,21 +23,24 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Bytes of a tool's schema that its parameters may copy to resolve references. A strict tool that
-// needs more is refused; another one's references are then left out, before the whole form exceeds
-// the size of forms that are compiled.
+// The most bytes of a tool's schema that its parameters may copy to resolve references. A strict
+// tool that needs more is refused. For other tools the remaining references are dropped, so that
+// the whole form does not exceed the size limit of compiled forms.
 constexpr size_t kMaxStrictCopies = size_t{256} << 10;
 constexpr size_t kMaxLooseCopies = size_t{32} << 10;
 
-// How a format writes calls whose arguments are one text. Names stand in JSON's quotes or plainly.
+// How a format writes calls whose arguments are one text. Tool names are JSON strings or plain
+// text.
 struct CallSpelling {
-  std::string_view section_token;  // before the section: the special token that is written so
-  std::string_view section_begin;  // around all calls
+  std::string_view section_token;  // special token before the section, as it is spelled
+  std::string_view section_begin;  // text before all calls
   std::string_view section_end;
   std::string_view section_end_token;
   std::string_view separator;
-  std::string_view call_token;    // before the call
-  std::string_view before_index;  // empty: the index, if there is one, stands behind the name
+  std::string_view call_token;  // special token before each call, as it is spelled
+  // text before the index if the index precedes the name; empty: the index, if any, follows the
+  // name
+  std::string_view before_index;
   std::string_view index_pattern;
   std::string_view before_name;
   bool quotes_name = false;
@@ -80,7 +83,7 @@ std::optional<CallSpelling> spelling_of(ToolCallFormat format) {
                           .after_arguments = "}"};
     case ToolCallFormat::kMistral:
       return listed_objects({.section_token = "[TOOL_CALLS]"});
-    case ToolCallFormat::kDeepseekV3:  // as V3.1 writes them; the parser reads V3's, too
+    case ToolCallFormat::kDeepseekV3:  // the notation of V3.1; the parser also reads that of V3
       return CallSpelling{.section_begin = "<｜tool▁calls▁begin｜>",
                           .section_end = "<｜tool▁calls▁end｜>",
                           .before_name = "<｜tool▁call▁begin｜>",
@@ -135,26 +138,28 @@ std::optional<CallSpelling> spelling_of(ToolCallFormat format) {
   }
 }
 
-// How a format writes calls with arguments between tags, each a text or JSON.
+// How a format writes calls with arguments between tags; an argument is a text or JSON.
 struct TagSpelling {
   std::string_view section_begin;
   std::string_view section_end;
   std::string_view separator;
-  std::string_view call_token;  // before the call: the special token that is written so
+  std::string_view call_token;  // special token before each call, as it is spelled
   std::string_view before_name;
   std::string_view after_name;
   std::string_view call_end;
   std::string_view call_end_token;
   std::string_view before_key;
-  std::string_view before_text;  // after the key
-  std::string_view after_text;   // no text has it inside
+  std::string_view before_text;  // text after the key and before a value that is a text
+  std::string_view after_text;   // text after a value that is a text; such a value cannot contain
+                                 // it
   std::string_view before_json;
   std::string_view after_json;
 
-  // Beside text. Other marks that the parser takes for the beginning of a call do not stand there;
-  // an unmarked call is one that lacks the first tag around it.
+  // For forms in which other text is allowed: marks that the parser would take for the beginning of
+  // a call, so the text must not contain them. An unmarked call is one without its first tag.
   std::vector<std::string_view> forbidden_marks;
-  std::string_view unmarked_before_name;  // empty: there are none
+  std::string_view unmarked_before_name;  // text before the name of an unmarked call; empty: the
+                                          // format has no such calls
   std::string_view unmarked_call_end;
 };
 
@@ -237,14 +242,15 @@ Json sequence_form(Json elements) {
   return {{"type", "sequence"}, {"elements", std::move(elements)}};
 }
 
-// A part of a tool's arguments.
+// The form of a part of a tool's arguments, given by a schema.
 Json schema_form(std::string_view type, Json schema, const CallableTool& tool) {
   Json form = {{"type", type}, {"json_schema", std::move(schema)}};
   if (!tool.is_strict) form.update({{"strict", false}, {"of", tool.name}});
   return form;
 }
 
-// One of tags_with_separator: `begin` and `end` are texts, the tokens around them may be missing.
+// One entry of tags_with_separator. `begin` and `end` are texts; the special tokens before and
+// after them may be absent.
 template <typename Spelling>
 Json tag_between(const Spelling& spelling, std::string begin, Json content, std::string_view end) {
   if (spelling.call_token.empty()) {
@@ -282,7 +288,7 @@ Json tag_form(std::string begin, Json content, std::string_view end) {
       {"type", "tag"}, {"begin", std::move(begin)}, {"content", std::move(content)}, {"end", end}};
 }
 
-// The values of a schema that lists all of them; if its other keywords cannot be enforced, the
+// The values of a schema that lists all of them. If its other keywords cannot be enforced, the
 // values of its own enum or const.
 std::optional<std::vector<Json>> values_of(const Json& schema, const Json& root) {
   if (auto values = grammar::listed_values(schema, root)) return values;
@@ -293,7 +299,7 @@ std::optional<std::vector<Json>> values_of(const Json& schema, const Json& root)
   return std::vector<Json>(values->begin(), values->end());
 }
 
-// The text that the parser takes for a value of an enum; nothing where there is none.
+// The text that the parser reads as this value of an enum; none if there is no such text.
 std::optional<std::string> text_of_value(const Json& value, const ParameterType& type) {
   std::string text = value.is_string() ? value.get<std::string>() : dump_exact_json(value);
   const Result<Json> read = parse_exact_json(type.to_json(text));
@@ -306,7 +312,7 @@ Json text_tag(const std::string& key, Json content, const TagSpelling& spelling)
                   std::move(content), spelling.after_text);
 }
 
-// A text that the parser does not take for a number, a list or an object.
+// A text that the parser does not read as a number, a list or an object.
 Json plain_text_tag(const std::string& key, const TagSpelling& spelling) {
   Json rest = {
       {"type", "tag"}, {"begin", ""}, {"content", any_text_form()}, {"end", spelling.after_text}};
@@ -315,7 +321,8 @@ Json plain_text_tag(const std::string& key, const TagSpelling& spelling) {
        Json{{"type", "regex"}, {"pattern", R"([^\s{\[(<0-9+.\-"'])"}}, std::move(rest)}));
 }
 
-// A parameter that has a value. The parser reads it by the same types. Null: it cannot have one.
+// The form of a parameter with a value. The parser reads the value by the same types. Null: no
+// value is possible.
 Json parameter_form(const std::string& key, const Json& schema, const ToolParameters& parameters,
                     size_t& num_bytes_left, const CallableTool& tool, const TagSpelling& spelling) {
   const bool is_optional = !parameters.requires_property(key);
@@ -337,7 +344,7 @@ Json parameter_form(const std::string& key, const Json& schema, const ToolParame
   if (type.is_unsaid()) return as_text(text_tag(key, any_text_form(), spelling));
   if (!type.may_be_string()) return json_tag(object);
   if (const auto values = values_of(schema, tool.parameters)) {
-    // If tags say whether a value is a text, the other values need tags of their own.
+    // If the tags say whether a value is a text, values that are not texts need other tags.
     const bool tags_say_type = spelling.before_text != spelling.before_json;
     Json texts = Json::array();
     Json others = Json::array();
@@ -366,15 +373,16 @@ Json parameter_form(const std::string& key, const Json& schema, const ToolParame
   if (type.is_string() || !(type.may_be_number() || type.may_be_structure())) {
     return as_text(text_tag(key, any_text_form(), spelling));
   }
-  // A text that looks like a number, a list or an object is read as one, so that it has to be
-  // valid.
+  // The parser reads a text that looks like a number, a list or an object as one, so the form must
+  // require valid JSON.
   Json others = Json::array({"array", "boolean", "null", "number", "object"});
   Json json = json_tag({{"type", std::move(others)}, {"allOf", Json::array({schema})}});
   return as_text({{"type", "or"},
                   {"elements", Json::array({std::move(json), plain_text_tag(key, spelling)})}});
 }
 
-// The arguments: the properties in their order. Of any object where none are described.
+// The form of the arguments: the properties in their order; any object if the schema describes no
+// properties.
 Json parameters_form(const CallableTool& tool, const TagSpelling& spelling) {
   const ToolParameters parameters(tool.parameters);
   if (!parameters.has_properties()) {
@@ -411,11 +419,11 @@ Json call_tag(const CallableTool& tool, const TagSpelling& spelling) {
 // How a format writes an answer of several messages, with special tokens `<|..|>` between texts.
 struct MessageSpelling {
   std::string_view reasoning_begin;
-  std::string_view reasoning_end;  // one token
+  std::string_view reasoning_end;  // a single special token
   std::string_view next_message;
   std::string_view before_name;
   std::string_view after_name;
-  std::span<const std::string_view> forbidden_marks;  // in reasoning
+  std::span<const std::string_view> forbidden_marks;  // marks that reasoning must not contain
 };
 
 std::optional<MessageSpelling> message_spelling_of(ToolCallFormat format) {
@@ -464,7 +472,7 @@ Json messages_form(const std::vector<CallableTool>& tools, const MessageSpelling
                                     Json{{"type", "or"}, {"elements", std::move(calls)}}}));
 }
 
-// Calls and nothing else.
+// The form of an answer that consists of calls only.
 template <typename Spelling>
 Json calls_form(const std::vector<CallableTool>& tools, const Spelling& spelling, bool one_call) {
   Json tags = Json::array();
@@ -483,13 +491,13 @@ Json section_form(Json calls, const Spelling& spelling) {
       {text_form(spelling.section_begin), std::move(calls), text_form(spelling.section_end)}));
 }
 
-// First word of a call's text, which distinguishes calls from other text.
+// The first word of a call's text, by which calls are distinguished from other text.
 std::string_view first_word(std::string_view text) {
   const size_t end = text.find_first_of(" \n>");
   return end == std::string_view::npos ? text : text.substr(0, text[end] == '>' ? end + 1 : end);
 }
 
-// Text with such calls in it, or none.
+// The form of text with any number of calls in it.
 template <typename Spelling>
 Json beside_text(Json calls, const Spelling& spelling, bool one_call) {
   Json trigger = first_word(spelling.before_name);
@@ -512,7 +520,7 @@ Json beside_text(Json calls, const Spelling& spelling, bool one_call) {
 
 std::optional<Json> call_form(const std::vector<CallableTool>& tools,
                               const CallFormOptions& options) {
-  // Where a special token is the mark, a form would have to spell it, which the model does not.
+  // A form would have to spell a mark that is a special token, but the model writes the token.
   if (options.beside_text && needs_special_tokens(options.format)) return std::nullopt;
   if (const auto spelling = tag_spelling_of(options.format)) {
     Json calls = calls_form(tools, *spelling, options.one_call);

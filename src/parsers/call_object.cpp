@@ -20,9 +20,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMaxObjects = 3;  // around the arguments
+constexpr size_t kMaxObjects = 3;  // most objects that may enclose the arguments
 
-// The keys that a schema of a tool's parameters may begin with.
+// The keys with which the schema of a tool's parameters may begin.
 constexpr std::string_view kSchemaKeys[] = {
     "type",    "properties", "required", "additionalProperties", "title", "description",
     "$schema", "$defs",      "$id",      "definitions",          "strict"};
@@ -76,7 +76,7 @@ class CallObjectReader {
         first = false;
         continue;
       }
-      if (first && cursor_.rest().starts_with('{')) {  // doubled
+      if (first && cursor_.rest().starts_with('{')) {  // a doubled brace
         cursor_.advance(1);
         if (++depth > kMaxObjects) return {};
         continue;
@@ -84,7 +84,7 @@ class CallObjectReader {
       std::string key;
       if (!first && (!cursor_.expect(",") || !cursor_.skip_space())) return cursor_.failure();
       first = false;
-      if (cursor_.rest().starts_with('}')) continue;  // a comma too many
+      if (cursor_.rest().starts_with('}')) continue;  // a superfluous comma
       const CallCursor before = cursor_;
       if (!read_key(key) || !cursor_.skip_space() || !cursor_.expect(":") ||
           !cursor_.skip_space()) {
@@ -144,7 +144,7 @@ class CallObjectReader {
   }
 
  private:
-  // Between marks also one without quotes: {name: "f"}.
+  // Reads a key; between marks it may lack quotes: {name: "f"}.
   bool read_key(std::string& key) {
     const std::string_view rest = cursor_.rest();
     const auto size = static_cast<size_t>(
@@ -157,7 +157,8 @@ class CallObjectReader {
     return true;
   }
 
-  // Where the name lacks its closing quote, "f, "arguments": {..}, goes back to the next key.
+  // Whether the name lacks its closing quote, as in {"name": "f, "arguments": {..}}, so that the
+  // next key follows it.
   Match ends_before_key(const CallCursor& value) {
     constexpr size_t kMaxKey = 16;
     const size_t comma = name_.find_last_not_of(" \t\r\n");
@@ -178,7 +179,8 @@ class CallObjectReader {
     return trust_ != Trust::kKnown || names_.has(name_);
   }
 
-  // Whether the tool, which is known, has such a parameter: the call's object is the arguments'.
+  // Whether the tool is known and has this parameter: the call's object then contains the arguments
+  // as members.
   [[nodiscard]] bool is_own_argument(const std::string& key, bool is_object) const {
     if (name_.empty() || arguments_ || trust_ == Trust::kKnown || key == "type") return false;
     const bool is_usual = key == "args" || key == "input" || key == "kwargs";
@@ -190,8 +192,8 @@ class CallObjectReader {
     return names_.has_parameter(name_, names_.resolve_parameter(name_, key));
   }
 
-  // Whether the object at the cursor is the schema of a tool's parameters: a model that repeats how
-  // a tool is defined does not call it.
+  // Whether the object at the cursor is the schema of a tool's parameters: a model that repeats the
+  // definition of a tool does not call it.
   [[nodiscard]] Match at_schema() const {
     CallCursor inside = cursor_;
     inside.advance(1);
@@ -227,10 +229,10 @@ class CallObjectReader {
            !(names_.has_parameter(name_, "type") && names_.has_parameter(name_, "properties"));
   }
 
-  // Whether the tool's own argument `description`, at the cursor, is a definition's instead: its
-  // parameters follow.
+  // Whether `description`, at the cursor, which is also an argument of the tool, belongs to a
+  // definition of the tool instead: the definition's parameters then follow.
   [[nodiscard]] Match describes_parameters() const {
-    constexpr size_t kMaxDescription = 2 << 10;  // a longer one is an argument
+    constexpr size_t kMaxDescription = 2 << 10;  // bytes; a longer description is an argument
     const std::string_view seen = cursor_.rest().substr(0, kMaxDescription);
     CallCursor cursor(seen);
     std::string text;
@@ -242,7 +244,7 @@ class CallObjectReader {
     return seen.size() < kMaxDescription ? cursor.failure().match : Match::kNo;
   }
 
-  // Whether what stood before the name defines the tool.
+  // Whether the members before the name define the tool.
   [[nodiscard]] bool is_defined() const {
     return (is_described_ && !has_parameter("description")) ||
            (arguments_ && is_schema(*arguments_));
@@ -256,7 +258,7 @@ class CallObjectReader {
     return true;
   }
 
-  // Arguments whose tool is not known yet, or null.
+  // Reads arguments that precede the tool's name, or null.
   bool read_early_arguments(bool is_object) {
     if (is_object) {
       arguments_.emplace();
@@ -271,7 +273,7 @@ class CallObjectReader {
     return arguments_.has_value() || cursor_.fail();
   }
 
-  // A member that may prove to be an argument.
+  // Reads a member that may turn out to be an argument.
   bool read_member(std::string key, bool is_object) {
     std::string json;
     if (is_object) {
@@ -293,7 +295,7 @@ class CallObjectReader {
     return true;
   }
 
-  // The members before the name that are arguments, without the closing brace.
+  // The members before the name that are arguments, as a JSON object without its closing brace.
   std::string early_members() {
     std::string json;
     std::set<std::string> seen;
@@ -309,7 +311,7 @@ class CallObjectReader {
     return '{' + json;
   }
 
-  // The only tool that has all the arguments, where the name is missing.
+  // The only tool that has all these parameters, for a call without a name.
   [[nodiscard]] std::string tool_of_arguments() const {
     std::vector<std::string> keys;
     const Json object = Json::parse(arguments_.value_or("{}"), nullptr, /*allow_exceptions=*/false);
@@ -343,7 +345,8 @@ class CallObjectReader {
   std::optional<std::string> arguments_;
   std::vector<std::string> more_arguments_;
   bool is_described_ = false;
-  std::vector<std::pair<std::string, std::string>> members_;  // keys and JSON, before the name
+  // (key, JSON value) of the members before the name
+  std::vector<std::pair<std::string, std::string>> members_;
 };
 
 }  // namespace

@@ -4,8 +4,8 @@
 //   {"name": "f", "arguments": {..}}, {"type": "function", "function": {"name": "f", ..}},
 //   {"arguments": "{..}", "name": "f"}, {"name": "f", "city": "Paris"}, {{"name": "f", ..}}
 //
-// An object that defines a tool, with a description beside the name or a schema as the parameters,
-// is no call.
+// An object that defines a tool, with a description next to the name or a schema as the parameters,
+// is not a call.
 //
 // Threading: free functions without state.
 #pragma once
@@ -18,11 +18,12 @@
 
 namespace heddle::parsers {
 
-// How certain it is that a call begins at an object.
+// The reason to believe that a call begins at an object.
 enum class Trust : uint8_t {
-  kMarked,  // a mark says that a call is meant
-  kStart,   // the answer begins here: other keys than a call's make it something else
-  kKnown,   // any JSON may stand here: it is a call of one of the request's tools, or none
+  kMarked,  // a mark announces a call
+  kStart,   // the answer begins here; an object with keys that calls do not have is not a call
+  kKnown,   // any JSON may occur here; only an object that calls one of the request's tools is a
+            // call
 };
 
 [[nodiscard]] CallHeader read_call_object(const CallCursor& cursor, const ToolNames& names,

@@ -8,7 +8,8 @@ namespace heddle::parsers {
 namespace {
 
 constexpr size_t kMaxAttributeBytes = kMaxNameBytes + 64;
-constexpr size_t kMaxUnopenedValue = 4096;  // looked at where a value's opening tag is missing
+constexpr size_t kMaxUnopenedValue = 4096;  // most bytes examined for a value without an opening
+                                            // tag
 
 std::string_view trimmed_of(std::string_view text, std::string_view what) {
   const size_t begin = text.find_first_not_of(what);
@@ -16,7 +17,7 @@ std::string_view trimmed_of(std::string_view text, std::string_view what) {
   return text.substr(begin, text.find_last_not_of(what) - begin + 1);
 }
 
-// The value of an attribute, with or without quotes; nothing where it is not there.
+// The value of an attribute, with or without quotes; none if the attribute is absent.
 std::optional<std::string_view> attribute(std::string_view attributes, std::string_view name) {
   size_t place = attributes.find(name);
   if (place == std::string_view::npos) return std::nullopt;
@@ -33,7 +34,8 @@ std::optional<std::string_view> attribute(std::string_view attributes, std::stri
   return value.substr(0, std::min(value.find_first_of(" \t/"), value.size()));
 }
 
-// The value of the first attribute that says no type: <parameter key="city" string="true">.
+// The value of the first attribute other than those that state a type: <parameter key="city"
+// string="true">.
 std::optional<std::string_view> other_attribute(std::string_view attributes) {
   while (true) {
     attributes.remove_prefix(std::min(attributes.find_first_not_of(" \t"), attributes.size()));
@@ -47,7 +49,7 @@ std::optional<std::string_view> other_attribute(std::string_view attributes) {
   }
 }
 
-// The header of `size` bytes before `rest`: a JSON object may replace the parameters.
+// A header of `size` bytes, followed by `rest`: a JSON object may replace the parameters.
 CallHeader header_before(std::string_view rest, size_t size, std::string name) {
   const size_t space = space_size(rest.substr(0, kMaxSpaceBetweenTags));
   const bool is_json = rest.substr(space).starts_with('{');
@@ -149,7 +151,8 @@ Match CallTags::begins_next_tag(std::string_view text) const {
   return begins_with(text, format_.next_tags, &ignored);
 }
 
-// Reads the text between a tag's word and its bracket: "=f", " name=\"f\"", "=\"f\"", ": f".
+// Reads the text between a tag's word and its closing bracket: "=f", " name=\"f\"", "=\"f\"", ":
+// f".
 Match CallTags::read_tag_name(std::string_view text, CallTag& tag) const {
   const std::string_view rest = text.substr(tag.size, kMaxAttributeBytes);
   const size_t size = std::min(rest.find_first_of(">\n<"), rest.size());
@@ -158,12 +161,12 @@ Match CallTags::read_tag_name(std::string_view text, CallTag& tag) const {
     return rest.size() < kMaxAttributeBytes ? Match::kMore : Match::kNo;
   }
   std::string_view said = rest.substr(0, size);
-  if (rest[size] == '<') {  // no closing bracket: the tag ends with the last quote
+  if (rest[size] == '<') {  // the closing bracket is missing: the tag ends with the closing quote
     said = said.substr(0, said.find_last_of("\"'") + 1);
     if (said.empty()) said = rest.substr(0, size);
   }
   tag.is_whole = said.ends_with('/');
-  const bool breaks_line = rest[size] == '\n';  // before its bracket
+  const bool breaks_line = rest[size] == '\n';  // a line break precedes the closing bracket
   if (breaks_line && size + 1 == rest.size() && rest.size() < kMaxAttributeBytes) {
     return Match::kMore;
   }
@@ -196,7 +199,9 @@ CallTag CallTags::read(std::string_view text, bool may_be_cut) const {
   if (loose.closed) {
     const bool has_name = tag.kind == TagKind::kCall || tag.kind == TagKind::kParameter;
     const bool lacks_slash = !format_.has_keys && has_name && !tag.closing;
-    if (lacks_slash) tag.closing = true;  // "<parameter>": that of a parameter has its name
+    if (lacks_slash)
+      tag.closing = true;  // "<parameter>" closes a parameter, because the opening
+                           // tag contains the name
     tag.is_exact = tag.is_exact && !lacks_slash;
     return tag;
   }
@@ -217,7 +222,7 @@ TagKind CallTags::kind_of(size_t word) const {
   return word < first_parameter + format_.num_parameters ? TagKind::kParameter : TagKind::kValue;
 }
 
-// "<parametercity>", of which the sign before the name is missing.
+// Reads a tag that lacks the character before its name: "<parametercity>".
 CallTag CallTags::read_cut(std::string_view text, const LooseTag& loose) const {
   if (format_.has_keys || loose.closing) return {};
   for (size_t i = format_.num_sections; i < format_.words.size(); ++i) {
@@ -240,7 +245,7 @@ CallTag CallTags::read_bare(std::string_view text) const {
   const LooseTag loose = read_loose_tag(tagged);
   const bool may_be = std::ranges::any_of(
       format_.words, [&loose](std::string_view word) { return word.starts_with(loose.word); });
-  if (loose.word.empty()) {  // no more than a slash or a bar
+  if (loose.word.empty()) {  // the tag has only a slash or a bar
     const bool may_begin = std::string_view("/|\xEF").find(text.front()) != std::string_view::npos;
     return {.match = may_begin ? loose.match : Match::kNo};
   }
@@ -286,7 +291,7 @@ ParameterOpening CallTags::read_unopened(std::string_view text, std::string_view
   return opening;
 }
 
-// The parameter that neither the call's next tags name nor `given` has, where it is one.
+// The tool's only parameter that is neither named by the call's next tags nor in `given`.
 Match CallTags::only_parameter_left(std::string_view text, std::string_view tool,
                                     const ParameterNames& given, std::string& name) const {
   ParameterNames taken = given;
@@ -323,7 +328,7 @@ CallHeader CallTags::read_header(std::string_view text, bool has_marker, bool is
                           : read_call_header(text, has_marker, is_exact, at_end);
 }
 
-// Whether white space and then parameters, an object or the call's end come.
+// Whether parameters, a JSON object or the call's end follow, after white space.
 Match CallTags::begins_parameters(std::string_view text, bool at_end) const {
   const size_t space = space_size(text.substr(0, kMaxSpaceBetweenTags + 1));
   if (space > kMaxSpaceBetweenTags) return Match::kNo;
@@ -357,7 +362,7 @@ CallHeader CallTags::read_call_header(std::string_view text, bool has_marker, bo
     if (is_call) name = tag.name;
     if (is_call && name.empty()) return {};
     rest.remove_prefix(space + tag.size);
-    if (rest.starts_with('>')) rest.remove_prefix(1);  // doubled
+    if (rest.starts_with('>')) rest.remove_prefix(1);  // a doubled bracket
     if (is_call && tag.is_whole) break;
   }
   if (name.empty() && in_section) {  // the parameters may identify the tool
@@ -390,7 +395,7 @@ CallHeader CallTags::read_glm_header(std::string_view text, bool has_marker, boo
     if (tag.match == Match::kMore) return {.match = Match::kMore};
     if (tag.match != Match::kYes || tag.kind != TagKind::kCall || tag.closing) break;
     rest.remove_prefix(tag.size);
-    if (rest.starts_with('>')) rest.remove_prefix(1);  // doubled
+    if (rest.starts_with('>')) rest.remove_prefix(1);  // a doubled bracket
     skip_space();
   }
   size_t size = rest.find_first_of("<{( \t\n\r");
@@ -416,7 +421,7 @@ CallHeader CallTags::read_glm_header(std::string_view text, bool has_marker, boo
   if (match == Match::kNo && is_marked && is_known) match = read_glm_opening(rest, name).match;
   if (match != Match::kYes) return {.match = match};
   skip_space();
-  if (!is_marked && !rest.empty()) {  // a tag has to say that it is a call
+  if (!is_marked && !rest.empty()) {  // without a mark, a tag must show that this is a call
     const CallTag tag = read(rest);
     const bool says =
         tag.kind == TagKind::kParameter || (tag.kind == TagKind::kCall && tag.closing);
@@ -432,7 +437,7 @@ ParameterOpening CallTags::read_opening(std::string_view text, std::string_view 
   if (tag.kind != TagKind::kParameter || tag.closing || tag.name.empty()) return {};
   const bool is_known = names_.has_parameter(tool, names_.resolve_parameter(tool, tag.name));
   if (tag.is_cut && !is_known) return {};
-  if (!is_known && text[tag.size - 1] != '>') {  // its value may follow the name at once
+  if (!is_known && text[tag.size - 1] != '>') {  // the value may follow the name directly
     std::string_view longest;
     for (const std::string_view name : names_.parameters(tool)) {
       if (tag.name.starts_with(name) && name.size() > longest.size()) longest = name;
@@ -446,7 +451,7 @@ ParameterOpening CallTags::read_opening(std::string_view text, std::string_view 
                            .size = tag.size,
                            .name = std::move(tag.name),
                            .is_string = tag.is_string};
-  for (int count = 0; count < kMaxTagRepeats; ++count) {  // doubled
+  for (int count = 0; count < kMaxTagRepeats; ++count) {  // skips doubled tags
     const std::string_view rest = text.substr(opening.size);
     const size_t space = space_size(rest.substr(0, kMaxSpaceBetweenTags));
     const CallTag again = read(rest.substr(space));
@@ -458,12 +463,12 @@ ParameterOpening CallTags::read_opening(std::string_view text, std::string_view 
   }
   const std::string_view behind = text.substr(opening.size);
   if (format_.has_value_lines && behind == ">") return {.match = Match::kMore};
-  if (format_.has_value_lines && behind.starts_with(">\n")) ++opening.size;  // doubled
+  if (format_.has_value_lines && behind.starts_with(">\n")) ++opening.size;  // a doubled bracket
   return opening;
 }
 
-// "<arg_key>p</arg_key>\n<arg_value>", of which one of the key's tags, or the value's, may be
-// missing.
+// Reads "<arg_key>p</arg_key>
+// <arg_value>". One of the key's tags, or the value's tag, may be missing.
 ParameterOpening CallTags::read_glm_opening(std::string_view text, std::string_view tool) const {
   std::string_view rest = text;
   const auto skip_space = [&rest] {
@@ -478,7 +483,8 @@ ParameterOpening CallTags::read_glm_opening(std::string_view text, std::string_v
       if (tag.match == Match::kMore) return Match::kMore;
       if (tag.match != Match::kYes || tag.kind != kind || tag.closing != closing) break;
       rest.remove_prefix(space + tag.size);
-      if (kind == TagKind::kParameter && rest.starts_with('>')) rest.remove_prefix(1);  // doubled
+      // a doubled bracket
+      if (kind == TagKind::kParameter && rest.starts_with('>')) rest.remove_prefix(1);
       ++found;
     }
     return Match::kYes;
@@ -496,12 +502,12 @@ ParameterOpening CallTags::read_glm_opening(std::string_view text, std::string_v
     return {.match = seen.size() < kMaxAttributeBytes ? Match::kMore : Match::kNo};
   }
   std::string_view key = trimmed_of(seen.substr(0, size), " \t\r");
-  const size_t bracket = key.find('>');  // tag without its opening bracket
+  const size_t bracket = key.find('>');  // end of a tag without its opening bracket
   if (bracket != std::string_view::npos && read_bare(key).kind == TagKind::kParameter) {
     key.remove_prefix(bracket + 1);
     ++keys;
   }
-  const size_t slash = key.find('/');  // likewise, of the closing one
+  const size_t slash = key.find('/');  // beginning of a closing tag without its opening bracket
   if (slash != std::string_view::npos && slash > 0) {
     const CallTag bare = read_bare(key.substr(slash));
     if (bare.kind == TagKind::kParameter && slash + bare.size == key.size()) {
@@ -516,7 +522,7 @@ ParameterOpening CallTags::read_glm_opening(std::string_view text, std::string_v
   if (skip_tags(TagKind::kParameter, true, key_ends) == Match::kMore) {
     return {.match = Match::kMore};
   }
-  if (keys > 0 && key_ends == 0 &&  // without its slash
+  if (keys > 0 && key_ends == 0 &&  // the key's closing tag lacks its slash
       skip_tags(TagKind::kParameter, false, key_ends) == Match::kMore) {
     return {.match = Match::kMore};
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// CallTags reads the tags of formats whose calls have tagged arguments: one tag, the beginning of a
-// call, the beginning of a parameter. Tags may be misspelt or doubled, and some may be missing.
+// CallTags parses the tags of formats whose calls have tagged arguments: a single tag, the
+// beginning of a call, the beginning of a parameter. Tags may be misspelt or doubled, and some may
+// be missing.
 //
 // Threading: thread-compatible. `names` outlive it.
 // Cost:      bounded: some hundreds of bytes of the text.
@@ -25,52 +26,55 @@ namespace heddle::parsers {
 enum class TaggedCallFormat : uint8_t { kQwen3Coder, kGlm, kDeepseekV32, kMinimax, kSeed };
 
 inline constexpr size_t kMaxSpaceBetweenTags = 64;
-inline constexpr int kMaxTagRepeats = 3;  // repetitions of a doubled tag
+inline constexpr int kMaxTagRepeats = 3;  // most times that one tag may be repeated
 
 // How a format spells its tags.
 struct TagFormat {
-  // See CallMarks.
+  // The same as CallMarks::markers.
   std::vector<std::string_view> markers;
   std::vector<std::string_view> opening_words;
   std::vector<std::string_view> strays;
   std::vector<std::string_view> other_ends;
   bool may_be_missing = false;
 
-  // The words of its tags (loose_tag.h), each a section's, a call's, a parameter's or a value's: of
-  // the first `num_sections` the words are a section's, and so on.
+  // The words of its tags (loose_tag.h), sorted by kind: sections, calls, parameters, values. The
+  // first `num_sections` words are those of sections, and so on.
   std::vector<std::string_view> words;
   size_t num_sections = 0;
   size_t num_calls = 0;
   size_t num_parameters = 0;
 
-  std::vector<std::string_view> value_ends;  // the tags that close a value
-  std::vector<std::string_view> next_tags;   // the beginnings of those that may follow
-  bool has_keys = false;         // a parameter is a key and a value, the tool's name stands alone
-  bool call_is_mark = false;     // the call's own tag says that it is one, of whatever tool
-  bool has_value_lines = false;  // a value has a line break on each side
+  std::vector<std::string_view> value_ends;  // tags that close a value
+  std::vector<std::string_view> next_tags;   // beginnings of the tags that may follow a value
+  bool has_keys = false;         // a parameter is a tagged key and a tagged value, and the tool's
+                                 // name has no tag of its own
+  bool call_is_mark = false;     // the tag of a call is sufficient evidence for a call, whatever
+                                 // the tool's name
+  bool has_value_lines = false;  // a value has a line break before it and after it
 };
 
 [[nodiscard]] const TagFormat& tag_format_of(TaggedCallFormat format);
 
-// The part that a tag begins or ends. In GLM's format the tool's name follows kCall, and a
-// parameter is a key and a value.
+// The part of a call that a tag begins or ends. In GLM's format the tool's name follows the kCall
+// tag, and a parameter is a key and a value.
 enum class TagKind : uint8_t { kNone, kSection, kCall, kParameter, kValue };
 
 struct CallTag {
   Match match = Match::kNo;
   TagKind kind = TagKind::kNone;
   bool closing = false;
-  bool is_exact = false;  // spelt as the format has it
-  bool is_cut = false;    // a sign behind its word is missing: "<parametercity>"
-  bool is_whole = false;  // self-closing: <invoke name="f"/>
+  bool is_exact = false;  // the tag is spelt exactly as in the format
+  bool is_cut = false;    // the character after the tag's word is missing: "<parametercity>"
+  bool is_whole = false;  // the tag closes itself: <invoke name="f"/>
   size_t size = 0;
-  std::string name = {};               // name given by the tag
-  std::optional<bool> is_string = {};  // type given by the tag
+  std::string name = {};               // tool or parameter name in the tag
+  std::optional<bool> is_string = {};  // whether the tag says that the value is a string; none: it
+                                       // says nothing
 };
 
 using ParameterNames = std::set<std::string, std::less<>>;
 
-// A parameter's opening tags.
+// The tags that open a parameter.
 struct ParameterOpening {
   Match match = Match::kNo;
   size_t size = 0;
@@ -85,21 +89,22 @@ class CallTags {
 
   [[nodiscard]] const TagFormat& format() const { return format_; }
 
-  // The tag that ends a value.
+  // The kind of the tag that ends a value.
   [[nodiscard]] TagKind value_kind() const {
     return format_.has_keys ? TagKind::kValue : TagKind::kParameter;
   }
 
-  // The tag at the front of `text`; with `may_be_cut` also one of which the bracket is missing
-  // before a letter: "<arg_keycity".
+  // The tag at the beginning of `text`. With `may_be_cut` its closing bracket may be missing before
+  // a letter: "<arg_keycity".
   [[nodiscard]] CallTag read(std::string_view text, bool may_be_cut = false) const;
 
-  // The same for an exactly spelt tag without its first bracket, "parameter=city>".
+  // As read(), for an exactly spelt tag without its first bracket: "parameter=city>".
   [[nodiscard]] CallTag read_bare(std::string_view text) const;
 
-  // Whether `text` is a value whose opening tag, or key, is missing: its closing tag and then one
-  // of the call's follow, and `tool` has one parameter that is not `given` nor named before the
-  // call's end, which is the value's.
+  // Whether `text` begins with a value whose opening tag, or key, is missing. This is so if the
+  // value's closing tag follows and then one of the call's tags, and if exactly one parameter of
+  // `tool` is neither in `given` nor named before the call's end. The value belongs to that
+  // parameter.
   [[nodiscard]] ParameterOpening read_unopened(std::string_view text, std::string_view tool,
                                                const ParameterNames& given) const;
 
@@ -107,10 +112,11 @@ class CallTags {
   [[nodiscard]] CallHeader read_header(std::string_view text, bool has_marker, bool is_exact,
                                        bool at_end) const;
 
-  // The opening tags of a parameter of `tool`.
+  // Reads the opening tags of a parameter of `tool`.
   [[nodiscard]] ParameterOpening read_opening(std::string_view text, std::string_view tool) const;
 
-  // Whether `text` begins with a tag that may follow a closed value, exactly as the format has it.
+  // Whether `text` begins with a tag that may follow a closed value, spelt exactly as in the
+  // format.
   [[nodiscard]] Match begins_next_tag(std::string_view text) const;
 
  private:
@@ -131,7 +137,7 @@ class CallTags {
   const ToolNames& names_;
 };
 
-// Whether a tool or a parameter may have this name in a tag.
+// Whether a tag can contain this name of a tool or parameter.
 [[nodiscard]] bool is_tag_name(std::string_view name);
 
 }  // namespace heddle::parsers

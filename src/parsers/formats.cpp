@@ -15,7 +15,7 @@ struct NamedFormat {
   Format format;
 };
 
-// The first name of a format is the one we show.
+// The first name of each format is the one that messages show.
 constexpr std::array kToolCallNames = {
     NamedFormat<ToolCallFormat>{"none", ToolCallFormat::kNone},
     NamedFormat<ToolCallFormat>{"qwen", ToolCallFormat::kQwen},
@@ -96,7 +96,7 @@ bool has(std::string_view text, std::string_view part) {
 }
 
 std::string_view without_space_after(std::string_view text) {
-  return text.substr(0, text.find_last_not_of(" \t\n\r") + 1);  // none: npos + 1 is 0
+  return text.substr(0, text.find_last_not_of(" \t\n\r") + 1);  // for a blank text npos + 1 is 0
 }
 
 }  // namespace
@@ -117,7 +117,7 @@ std::string_view to_string(ReasoningFormat format) {
   return name_of_format(format, kReasoningNames);
 }
 
-// More particular marks first: several formats share <tool_call>.
+// Specific marks are tested first, because several formats share <tool_call>.
 ToolCallFormat detect_tool_call_format(std::string_view chat_template) {
   const auto says = [chat_template](std::string_view mark) { return has(chat_template, mark); };
   if (says("<|channel|>") && says("<|message|>")) return ToolCallFormat::kHarmony;

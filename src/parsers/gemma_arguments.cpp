@@ -11,7 +11,8 @@ namespace {
 
 constexpr std::string_view kGemmaText = "<|\"|>";
 constexpr size_t kMaxSpaceAroundMark = 64;
-constexpr size_t kMaxClosersBeforeEnd = 64;  // brackets and space between a text and the call's end
+constexpr size_t kMaxClosersBeforeEnd = 64;  // most brackets and white space between a text and the
+                                             // call's end
 
 std::string_view without_outer_space(std::string_view text) {
   text.remove_prefix(space_size(text));
@@ -24,7 +25,8 @@ std::string as_json_string(std::string_view text) {
   return json + '"';
 }
 
-// Reads the signs of a mark around its quote: of the four on both sides one may be missing.
+// Reads the characters of a mark around its quote: one of the two before and two after it may be
+// missing.
 Match read_loose_mark(std::string_view text, size_t& size) {
   size = 0;
   const auto take = [&](std::string_view signs) {
@@ -79,17 +81,17 @@ Progress GemmaArguments::read(std::string_view text, TextEnd end, size_t& used, 
       continue;
     }
     const char c = rest.front();
-    if (c == '>' && follows_text_) {  // the mark's, doubled
+    if (c == '>' && follows_text_) {  // a doubled bracket of the mark
       ++used;
       continue;
     }
     if (c == '<' || (c == '|' && !is_exact_)) {
       TextMark mark = mark_at(rest);
-      if (rest.starts_with("<<") && !is_exact_) {  // doubled
+      if (rest.starts_with("<<") && !is_exact_) {  // a doubled bracket
         mark = mark_at(rest.substr(1));
         mark.size += mark.match == Match::kYes ? 1 : 0;
       }
-      // One that is doubled: behind an empty text comes what follows a value.
+      // A doubled mark: text that can only follow a value comes after an empty text.
       const std::string_view behind = rest.substr(mark.size);
       const TextMark again = mark_at(behind);
       const bool is_starved = mark.match == Match::kMore ||
@@ -140,7 +142,7 @@ bool GemmaArguments::finish(std::string& json) {
   return open_ == Open::kNothing && object_.close_all(&json);
 }
 
-// Translates the signs of a Python call, f(city="Paris"), into those of an object.
+// Translates characters of a Python call, f(city="Paris"), to those of an object.
 std::string_view GemmaArguments::meant_sign(std::string_view sign) {
   if (sign == "(" && object_.num_levels() == 0) {
     is_in_parentheses_ = true;
@@ -176,10 +178,11 @@ GemmaArguments::TextMark GemmaArguments::mark_at(std::string_view text) const {
   return mark;
 }
 
-// kMore and kNo: the bytes before the position are the text's for certain.
+// Finds where a text ends. kMore and kNo: the bytes before the position certainly belong to the
+// text.
 GemmaArguments::TextEnding GemmaArguments::find_end(std::string_view text, TextEnd end) const {
   TextEnding ending{.position = text.size()};
-  bool doubts = false;  // the text may end at the position
+  bool doubts = false;  // true: the text may end at ending.position
   size_t place = 0;
   while (place < text.size()) {
     const size_t from = place;
@@ -213,7 +216,8 @@ GemmaArguments::TextEnding GemmaArguments::find_end(std::string_view text, TextE
       if (begins_with_one_of(behind.substr(space), ",}]") || (is_mark && is_last)) {
         return {Match::kYes, place, rest.size() - behind.size()};
       }
-      if (doubts && is_mark) return {Match::kYes, ending.position, 0};  // it opens another text
+      // the mark opens another text
+      if (doubts && is_mark) return {Match::kYes, ending.position, 0};
     } else if (!doubts && !is_exact_) {
       const Match ends = may_end_before(rest, end);
       if (ends == Match::kMore) {
@@ -232,7 +236,7 @@ GemmaArguments::TextEnding GemmaArguments::find_end(std::string_view text, TextE
   return ending;
 }
 
-// Whether the call's end, or the next parameter, begins `text`.
+// Whether `text` begins with the call's end or the next parameter.
 Match GemmaArguments::may_end_before(std::string_view text, TextEnd end) const {
   Match match = Match::kNo;
   if (text.front() == ',') {
@@ -252,7 +256,7 @@ Match GemmaArguments::may_end_before(std::string_view text, TextEnd end) const {
   return match == Match::kMore && end != TextEnd::kNone ? Match::kNo : match;
 }
 
-// Whether a parameter of the tool and a colon come that the arguments do not have yet.
+// Whether a parameter of the tool that the arguments do not have yet follows, with a colon.
 Match GemmaArguments::begins_parameter(std::string_view text) const {
   if (object_.num_levels() != 1) return Match::kNo;
   text.remove_prefix(space_size(text.substr(0, kMaxSpaceAroundMark)));
@@ -275,7 +279,7 @@ size_t GemmaArguments::read_quotes(std::string_view text, std::string& json) {
   size_t size = 0;
   size_t mark_size = 0;
   while (size < text.size()) {
-    if (text[size] == '<' && !is_exact_) {  // a text's mark may close it, too
+    if (text[size] == '<' && !is_exact_) {  // a text's mark may also close the key
       const std::string_view rest = text.substr(size);
       if (kGemmaText.starts_with(rest)) break;
       if (rest.starts_with(kGemmaText)) {
@@ -297,8 +301,8 @@ size_t GemmaArguments::read_quotes(std::string_view text, std::string& json) {
   return size + mark_size;
 }
 
-// A key, a number, a word of JSON's or a text without quotes. Bytes that were read: 0 where more
-// may come, npos for what cannot be here.
+// Reads a key, a number, a JSON word or a text without quotes. Returns the number of bytes: 0 if
+// more may follow, npos for text that is not allowed here.
 size_t GemmaArguments::read_word(std::string_view text, TextEnd end, std::string& json) {
   const bool is_key = object_.awaits_key();
   std::string ends = is_key ? ":,<{}[]" : ",<{}[]";
@@ -313,7 +317,7 @@ size_t GemmaArguments::read_word(std::string_view text, TextEnd end, std::string
     if (end == TextEnd::kCut || is_key) return text.size();
   }
   size = std::min(size, text.size());
-  bool is_text = false;      // a text whose opening mark is missing
+  bool is_text = false;      // a text without its opening mark
   bool lacks_comma = false;  // the next key follows without a comma
   size_t mark_size = 0;
   if (!is_key && !is_exact_) {
@@ -340,8 +344,8 @@ size_t GemmaArguments::read_word(std::string_view text, TextEnd end, std::string
   return size + mark_size;
 }
 
-// Models may leave out a comma: "3 city:". Returns the position in `word` where the next
-// parameter's key begins, or nothing if no unused parameter of the tool follows the value.
+// Models may omit a comma: "3 city:". Returns the position in `word` at which the next parameter's
+// key begins; none if no unused parameter of the tool follows the value.
 std::optional<size_t> GemmaArguments::next_key(std::string_view word) const {
   const size_t colon = word.find_first_of(":=");
   if (object_.num_levels() != 1 || colon == std::string_view::npos) return std::nullopt;

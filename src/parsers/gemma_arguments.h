@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// GemmaArguments: the arguments of a call as Gemma 4 writes them, as a JSON object.
+// GemmaArguments: parses a call's arguments in Gemma 4's notation and emits them as a JSON object.
 //
 //   {city:<|"|>Paris<|"|>,days:3,tags:[<|"|>a<|"|>,null],more:{deep:true}}
 //
-// Keys have no quotes. A text stands between two marks and has no escapes. Keys and texts in JSON's
-// quotes are taken, too, and so is a text without any.
+// Keys have no quotes. A text is between two marks and has no escapes. Keys and texts in JSON
+// quotes are accepted, too, and so is a text without marks or quotes.
 //
-// Where a text's closing mark is missing, the text ends before the next of the tool's parameters,
-// or before the end of the call. Such an end is part of the text if a mark follows that closes
-// it: until that is certain, or kMaxDoubtBytes have come, the text is held back from there on.
-// A mark may be doubled, or have one of its signs wrong or missing: <|">, |"|>, <|'|>, <|\"|>.
+// If a text's closing mark is missing, the text ends before the tool's next parameter or before the
+// end of the call. Such an end is uncertain: it is part of the text if a closing mark follows
+// later. The text is held back from there until that is certain or kMaxDoubtBytes have arrived. A
+// mark may be doubled, or one of its characters may be wrong or missing: <|">, |"|>, <|'|>, <|\"|>.
 //
-// Threading: thread-compatible. `names` must outlive it. Cost: O(text), in however many parts it
-// comes. Memory:    a text without quotes is held, at most kMaxWordBytes; a longer one fails the
-// call.
+// Threading: thread-compatible. `names` must outlive this object. Cost: O(text), however it is
+// split.
+// Memory: a text without quotes is held back, at most kMaxWordBytes; a longer one fails the call.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@
 
 namespace heddle::parsers {
 
-// The mark that ends a call, whose arguments may lack their own end.
+// The mark that ends a call; the arguments may lack their closing brace before it.
 inline constexpr std::string_view kGemmaCallEnd = "<tool_call|>";
 
 class GemmaArguments {
@@ -37,18 +37,19 @@ class GemmaArguments {
   static constexpr size_t kMaxDoubtBytes = 1 << 20;
   static constexpr size_t kMaxWordBytes = 1 << 20;
 
-  // `is_exact`: every text has its marks. `read_key`: see JsonScanner.
+  // `is_exact`: every text must have its exact marks. `read_key`: see JsonScanner.
   GemmaArguments(const ToolNames& names, std::string tool, JsonScanner::KeyReader read_key,
                  bool is_exact);
 
-  // Reads on from the object's '{', up to and with its '}', and appends the JSON that is certain.
+  // Continues at the object's '{' or after the text read so far, up to and including its '}', and
+  // appends the JSON that is certain.
   Progress read(std::string_view text, TextEnd end, size_t& used, std::string& json);
 
-  // The text has ended before the '}'. True: all that was begun is complete.
+  // The answer ended before the '}'. Returns true if everything that was begun is complete.
   bool finish(std::string& json);
 
  private:
-  // A text's mark at the front, spelt exactly or with one sign wrong or missing.
+  // A text's mark at the beginning of `text`, spelt exactly or with one character wrong or missing.
   struct TextMark {
     Match match = Match::kNo;
     size_t size = 0;
@@ -57,7 +58,7 @@ class GemmaArguments {
 
   enum class Open : uint8_t { kNothing, kText, kQuotes };
 
-  // A position in a text, and how many bytes there close it.
+  // The end of a text, and the number of bytes there that close it.
   struct TextEnding {
     Match match = Match::kNo;
     size_t position = 0;
@@ -81,12 +82,12 @@ class GemmaArguments {
   JsonScanner object_;
   Open open_ = Open::kNothing;
   char quote_ = '"';
-  bool is_escaped_ = false;                  // within quotes, after a backslash
+  bool is_escaped_ = false;                  // within JSON quotes, after a backslash
   bool is_in_parentheses_ = false;           // parentheses enclose the arguments
-  bool follows_key_ = false;                 // the next sign is the colon of a key
-  bool follows_text_ = false;                // a text's mark closed it just now
-  std::string key_;                          // the last one
-  std::set<std::string, std::less<>> keys_;  // of the object, as they are written
+  bool follows_key_ = false;                 // the next character is a key's colon
+  bool follows_text_ = false;                // a text's closing mark was just read
+  std::string key_;                          // last key that was read
+  std::set<std::string, std::less<>> keys_;  // keys of the object, as the model wrote them
 };
 
 }  // namespace heddle::parsers

@@ -17,7 +17,7 @@ constexpr std::string_view kGemmaNameEnds = "{(<[\n\"";
 constexpr std::string_view kGemmaWords[] = {"toolcall", "toolcalls", "functioncall"};
 
 CallMarks gemma_marks() {
-  // Behind its calls the model may write the mark of their results.
+  // After its calls the model may write the mark at which their results begin.
   return {.markers = {kGemmaCallBegin},
           .opening_words = {std::begin(kGemmaWords), std::end(kGemmaWords)},
           .strays = {kGemmaCallEnd, "<|tool_response>"},
@@ -75,10 +75,11 @@ CallHeader GemmaCallParser::read_header(std::string_view text, Place place, bool
   const bool is_marked = place == Place::kMarker && is_exact && has_lead;
   if (!names().has(name) && (!is_marked || !is_tag_name(name))) return {};
   if (cursor.rest().starts_with('\n') && !skip_line_end(cursor)) return cursor.failure();
-  if (cursor.rest().starts_with('<') || cursor.rest().starts_with('\n')) {  // no arguments
+  // the call has no arguments
+  if (cursor.rest().starts_with('<') || cursor.rest().starts_with('\n')) {
     return has_lead && is_marked ? bare_header(cursor, name) : CallHeader{};
   }
-  // Behind "call:" the arguments may also stand in parentheses, as in Python.
+  // After "call:" the arguments may also be in parentheses, as in Python.
   const bool is_python = has_lead && cursor.rest().starts_with('(') && takes_name(name);
   if (!cursor.rest().starts_with('{') && !is_python) return {};
   CallHeader header = header_of(cursor, name);
@@ -105,7 +106,7 @@ bool GemmaCallParser::finish_arguments(AnswerDeltas& out) {
   return true;
 }
 
-// The two marks differ in the side of their bar alone.
+// The two marks differ only in the side on which their bar is.
 Closing GemmaCallParser::read_closing(std::string_view text) {
   std::string_view ignored;
   const Match opens = begins_with(text, {&kGemmaCallBegin, 1}, &ignored);

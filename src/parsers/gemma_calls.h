@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// GemmaCallParser reads calls as Gemma 4 writes them:
+// GemmaCallParser parses calls in Gemma 4's format:
 //
 //   <|tool_call>call:f{city:<|"|>Paris<|"|>,days:3}<tool_call|>
 //
-// Without its mark a line "call:f{" begins a call of one of the request's tools. For arguments see
-// gemma_arguments.h.
+// A line that begins with "call:f{" without the mark is a call if the request has the tool. For the
+// arguments see gemma_arguments.h.
 //
 // Threading: thread-compatible.
 #pragma once
@@ -21,7 +21,7 @@ class GemmaCallParser final : public ToolCallParser {
  public:
   explicit GemmaCallParser(ToolCallParserOptions options);
 
-  // Whether it reads a call of a tool of that name, which ends before '{' and the like.
+  // Whether calls can name this tool: '{' and some other characters end a name.
   [[nodiscard]] static bool takes_name(std::string_view tool);
 
  private:

@@ -15,8 +15,9 @@ namespace heddle::parsers {
 namespace {
 
 constexpr std::string_view kWordEnds = " <{|\t\n\r";
-constexpr size_t kMaxRecipientBytes = 512;  // leaves room for the rest of a header
-constexpr size_t kMaxHeaderWord = 64;       // other words are shorter
+constexpr size_t kMaxRecipientBytes = 512;  // most bytes of a recipient, so that a header has room
+                                            // for its other words
+constexpr size_t kMaxHeaderWord = 64;       // most bytes of the other words in a header
 
 constexpr std::string_view kChannels[] = {"analysis", "commentary", "final"};
 constexpr std::string_view kRoles[] = {"assistant", "user", "system", "developer", "tool"};
@@ -32,17 +33,17 @@ struct FoundMark {
   HarmonyMark mark = HarmonyMark::kStart;
 };
 
-// The size of an unclosed tag with the bars behind its word.
+// The size of an unclosed tag including the bars after its word.
 size_t size_with_bars(std::string_view text, size_t size) {
   while (text.substr(size).starts_with('|')) ++size;
   return size;
 }
 
-// A mark within a header, where no text stands: its bars or its bracket may be missing, and a mark
-// of a word that means nothing counts as one between two words, as does a closing tag, unless it
-// begins the message.
+// Finds a mark at the beginning of a part of a header, where no text is possible. Its bars or its
+// bracket may be missing. A mark with an unknown word, or a closing tag, counts as a mark between
+// two words, unless it begins the message.
 FoundMark header_mark_at(std::string_view text) {
-  if (text.starts_with('|')) {  // without its first bracket
+  if (text.starts_with('|')) {  // the first bracket is missing
     const LooseTag bare = read_bare_tag(text);
     const auto word = std::ranges::find(kMarkWords, bare.word);
     const bool is_mark = bare.match == Match::kYes && bare.closed && !bare.closing;
@@ -52,7 +53,7 @@ FoundMark header_mark_at(std::string_view text) {
     return {.match = Match::kYes, .size = bare.size, .mark = mark};
   }
   if (!text.starts_with('<')) return {};
-  // A mark that is cut has its bar at least.
+  // A truncated mark has at least one bar.
   const LooseTag tag =
       text.starts_with("<|") ? read_loose_tag(text, kMarkWords) : read_loose_tag(text);
   if (tag.match == Match::kMore) return {.match = Match::kMore};
@@ -70,7 +71,8 @@ FoundMark header_mark_at(std::string_view text) {
   return has_bars || tag.closing ? found : FoundMark{};
 }
 
-// A mark at the front: with a bar on one side at least, or other texts' tags would be marks.
+// Finds a mark at the beginning of text. At least one bar is required, because other text contains
+// tags.
 FoundMark harmony_mark_at(std::string_view text) {
   if (!text.starts_with('<')) return {};
   const LooseTag tag = read_loose_tag(text);
@@ -82,7 +84,7 @@ FoundMark harmony_mark_at(std::string_view text) {
     return {.match = may_be_mark ? Match::kMore : Match::kNo};
   }
   if (tag.match != Match::kYes || tag.closing) return {};
-  if (!tag.closed) {  // the next mark follows it at once
+  if (!tag.closed) {  // the next mark follows directly
     constexpr std::string_view kNext = "<|";
     const auto word = std::ranges::find(kMarkWords, tag.word);
     const std::string_view behind = text.substr(tag.size);
@@ -100,8 +102,8 @@ FoundMark harmony_mark_at(std::string_view text) {
   return {.match = Match::kYes, .size = tag.size, .mark = static_cast<HarmonyMark>(*meant)};
 }
 
-// A mark where only a header begins: it may also lack its bars, its first bracket or its last one.
-// The words that only such a header has follow it.
+// Finds a mark where a header begins. It may also lack its bars, its first bracket or its last one,
+// if words that only such a header has follow it.
 FoundMark header_begin_at(std::string_view text) {
   constexpr std::string_view kChannelWords[] = {"analysis<|", "analysis to=", "commentary<|",
                                                 "commentary to=", "final<|"};
@@ -130,8 +132,9 @@ FoundMark header_begin_at(std::string_view text) {
           .mark = is_start ? HarmonyMark::kStart : HarmonyMark::kChannel};
 }
 
-// A mark behind a message, without its bars or its first bracket: "<call>", "|end|>". One that has
-// its bracket stands behind text, too, where a header follows: with `in_text` only those count.
+// Finds a mark after a message that lacks its bars or its first bracket: "<call>", "|end|>". A mark
+// that has the bracket may also follow text, if a header comes after it; with `in_text` only such
+// marks count.
 FoundMark message_end_at(std::string_view text, bool in_text) {
   constexpr std::string_view kNext = "<|start|>";
   constexpr std::string_view kEndWords[] = {"end", "return", "call"};
@@ -235,8 +238,8 @@ size_t HarmonyParser::step(std::string_view text, TextEnd end, AnswerDeltas& out
   return 0;
 }
 
-// A recipient whose "to=" is missing, or has blanks in it. Behind it comes what only a header or a
-// call has there.
+// Reads a recipient whose "to=" is missing or contains blanks. Text that only a header or a call
+// has must follow it.
 HarmonyParser::Recipient HarmonyParser::read_loose_recipient(std::string_view text,
                                                              TextEnd end) const {
   constexpr std::string_view kPrefix = "functions.";
@@ -296,9 +299,9 @@ HarmonyParser::Recipient HarmonyParser::read_loose_recipient(std::string_view te
   return recipient;
 }
 
-// Reads the marks at the front and the words between them. The message's mark ends a header; where
-// it is missing, the first other word after a channel does, and after a recipient a mark of the
-// next message.
+// Reads the marks at the beginning and the words between them. The message mark ends a header. If
+// it is missing, the first unknown word after a channel ends the header, or after a recipient the
+// next message's mark.
 HarmonyParser::Header HarmonyParser::read_header(std::string_view text, TextEnd end) const {
   Header header;
   const std::string_view seen = text.substr(0, kMaxHarmonyHeaderBytes);
@@ -350,7 +353,7 @@ HarmonyParser::Header HarmonyParser::read_header(std::string_view text, TextEnd 
       header.match = Match::kYes;
       header.is_empty = mark.mark != HarmonyMark::kMessage;
       if (header.is_empty) return header;
-      const FoundMark again = harmony_mark_at(seen.substr(header.size));  // doubled
+      const FoundMark again = harmony_mark_at(seen.substr(header.size));  // a doubled mark
       if (again.match == Match::kMore && end == TextEnd::kNone) header.match = starved;
       if (again.match == Match::kYes && again.mark == HarmonyMark::kMessage) {
         header.size += again.size;
@@ -413,12 +416,12 @@ HarmonyParser::Header HarmonyParser::read_header(std::string_view text, TextEnd 
 
 size_t HarmonyParser::take_header(std::string_view text, TextEnd end, AnswerDeltas& out) {
   if (text.empty()) return 0;
-  // The bracket of the mark before it, doubled.
+  // A doubled bracket of the preceding mark.
   if (state_ == State::kHeader && text.front() == '>' && !options_.is_held_to_form) return 1;
   const Header header = read_header(text, end);
   if (header.match == Match::kMore) {
     if (end == TextEnd::kNone) return 0;
-    // A header has no text of its own: the marks of one that the answer's end cuts off are dropped.
+    // A header contains no text: if the answer's end truncates it, its marks are dropped.
     const std::string_view words = text.substr(space_size(text));
     const bool is_blank = words.empty() && state_ == State::kHeader;
     if (header.has_marks || words.starts_with('<') || is_blank) return text.size();
@@ -430,7 +433,7 @@ size_t HarmonyParser::take_header(std::string_view text, TextEnd end, AnswerDelt
   if (header.is_empty) return header.size;
   call_text_ = options_.keep_call_text ? text.substr(0, header.size) : "";
   begin_message(header, out);
-  // The blank before a message whose mark is missing.
+  // The blank before a message whose mark is missing belongs to the header.
   const bool is_marked = text.substr(0, header.size).ends_with('>');
   return header.size + (is_marked ? 0 : space_size(text.substr(header.size)));
 }
@@ -486,7 +489,7 @@ size_t HarmonyParser::read_body(std::string_view text, TextEnd end, AnswerDeltas
     return 1;
   }
   if (mark.mark == HarmonyMark::kMessage || mark.mark == HarmonyMark::kConstrain) {
-    return mark.size;  // it belongs to nothing
+    return mark.size;  // the mark has no meaning here
   }
   state_ = State::kHeader;
   return mark.mark == HarmonyMark::kStart || mark.mark == HarmonyMark::kChannel ? 0 : mark.size;
@@ -512,7 +515,8 @@ size_t HarmonyParser::read_call(std::string_view text, TextEnd end, AnswerDeltas
   if (!arguments_begun_) {
     used = space_size(text);
     if (used == text.size()) return pass(used);
-    if (text[used] == '>' && !options_.is_held_to_form) return pass(used + 1);  // a mark's, doubled
+    // a doubled bracket of a mark
+    if (text[used] == '>' && !options_.is_held_to_form) return pass(used + 1);
     FoundMark mark = harmony_mark_at(text.substr(used));
     if (mark.match == Match::kNo && !options_.is_held_to_form) {
       mark = header_mark_at(text.substr(used));
@@ -523,7 +527,7 @@ size_t HarmonyParser::read_call(std::string_view text, TextEnd end, AnswerDeltas
         (mark.mark == HarmonyMark::kMessage || mark.mark == HarmonyMark::kConstrain)) {
       return pass(used + mark.size);
     }
-    if (mark.match == Match::kYes) {  // it has none
+    if (mark.match == Match::kYes) {  // the call has no arguments
       if (!dropped()) add_arguments(num_calls_ - 1, "{}", out);
       end_call(/*complete=*/true, out);
       return used;
@@ -556,7 +560,7 @@ size_t HarmonyParser::read_call(std::string_view text, TextEnd end, AnswerDeltas
   return used;
 }
 
-// White space, brackets that nothing opened, and the call's end.
+// Skips white space, unmatched closing brackets and the call's end mark.
 size_t HarmonyParser::read_after_call(std::string_view text, TextEnd end) {
   const size_t space = space_size(text);
   if (space > 0 || text.empty()) return space;

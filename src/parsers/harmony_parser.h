@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// HarmonyParser reads the messages that gpt-oss models write, "harmony" by name:
+// HarmonyParser parses the messages of gpt-oss models, a format called "harmony":
 //
 //   <|channel|>analysis<|message|>reasoning<|end|>
 //   <|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{..}<|call|>
 //   <|start|>assistant<|channel|>final<|message|>content<|return|>
 //
-// The prompt ends with "<|start|>assistant", so an answer begins in a message's header. Its marks
-// are special tokens, which the text must have. Messages of the channel analysis are reasoning;
-// those to a recipient are calls, by the recipient's name without "functions."; all others are
-// content. Text that has no header is content, too. An empty line separates messages of one kind
-// that follow each other.
+// The prompt ends with "<|start|>assistant", so an answer begins in a message's header. The marks
+// are special tokens, and the text must contain them. Messages of the channel analysis are
+// reasoning; messages to a recipient are calls, whose tool is the recipient without "functions.";
+// all others are content. Text without a header is content, too. Consecutive messages of one kind
+// are separated by an empty line.
 //
-// A header may lack any of its marks as long as its words say what it is: "analysis<|message|>",
+// A header may lack any of its marks if its words identify it: "analysis<|message|>",
 // "<|channel|>final Hi". A recipient may lack its "to=" in a commentary header, before a mark or
-// the arguments: "commentary functions.f<|message|>{..}", also without "functions." where the
+// the arguments: "commentary functions.f<|message|>{..}"; it may also lack "functions." if the
 // request has the tool. A message to a tool that ends without a body is a call without arguments.
-// Marks that are doubled, or belong to nothing, are dropped: no text has them. Within a header a
-// mark may lack its bars or a bracket, and one of an unknown word is passed over. So may the mark
-// that begins a header, where a channel or a role follows it, and the one that ends a message,
-// after a call or before the next header.
+// Doubled and unrelated marks are dropped: no text contains them. In a header a mark may lack its
+// bars or a bracket, and a mark with an unknown word is skipped. The same holds for the mark that
+// begins a header, if a channel or a role follows it, and for the mark that ends a message, after a
+// call or before the next header.
 //
-// Threading: thread-compatible. Cost: O(text), however it arrives.
+// Threading: thread-compatible. Cost: O(text), however it is split.
 #pragma once
 
 #include <array>
@@ -39,14 +39,15 @@ namespace heddle::parsers {
 
 class HarmonyParser final : public AnswerParser {
  public:
-  // A longer header is content.
+  // The most bytes of a header; a longer one is content.
   static constexpr size_t kMaxHarmonyHeaderBytes = 1024;
 
-  // Marks that may end a message. `<|start|>` and `<|channel|>` begin the next one's header.
+  // Marks that may end a message; `<|start|>` and `<|channel|>` also begin the next message's
+  // header.
   static constexpr std::array<std::string_view, 5> kMessageEnds = {
       "<|end|>", "<|return|>", "<|call|>", "<|start|>", "<|channel|>"};
 
-  // Whether a message to this tool is a call of it.
+  // Whether a message to this recipient is a call of a tool.
   [[nodiscard]] static bool takes_name(std::string_view tool);
 
   explicit HarmonyParser(AnswerParserOptions options);
@@ -58,16 +59,16 @@ class HarmonyParser final : public AnswerParser {
  private:
   enum class State : uint8_t { kFirstHeader, kHeader, kReasoning, kContent, kCall, kAfterCall };
 
-  // A recipient at the front of a text, and its size there.
+  // A recipient at the beginning of a text, and its number of bytes.
   struct Recipient {
     Match match = Match::kNo;
     size_t size = 0;
     std::string_view name = {};
   };
 
-  // A message's header, as far as it was read.
+  // The part of a message's header that has been read.
   struct Header {
-    Match match = Match::kNo;  // kYes: a message follows
+    Match match = Match::kNo;  // kYes: the header is complete and a message follows
     size_t size = 0;
     bool is_empty = false;  // the header ends without a message
     bool has_marks = false;
@@ -98,11 +99,11 @@ class HarmonyParser final : public AnswerParser {
   UnreadText unread_;
   Patience patience_{kMaxHarmonyHeaderBytes};
   JsonArguments arguments_;
-  std::string tool_;  // tool that is called
+  std::string tool_;  // name of the tool in the current call
   bool arguments_begun_ = false;
   size_t num_calls_ = 0;
   bool message_begins_ = false;
-  char last_reasoning_ = '\n';  // last emitted byte
+  char last_reasoning_ = '\n';  // last byte of the emitted reasoning
   char last_content_ = '\n';
   std::string call_text_;
 };

@@ -37,7 +37,7 @@ Progress JsonArguments::read(std::string_view text, TextEnd end, size_t& used, s
   return Progress::kFailed;
 }
 
-// Whether a mark begins where the arguments do not continue: it ends an object that lacks its
+// Whether a mark begins where the arguments cannot continue: it ends an object that lacks its
 // closing brackets.
 Match JsonArguments::begins_end(std::string_view text) {
   constexpr std::string_view kEnds[] = {"<", "`", "[TOOL_CALLS", "[/"};
@@ -77,11 +77,11 @@ bool JsonArguments::finish(std::string& json) {
 
 Closing JsonArguments::read_tail(std::string_view text) {
   if (!tail_) return {};
-  // White space is not the tail's, wherever it is: what follows it decides whether it is content.
+  // White space is never part of the tail: the text after it decides whether it is content.
   const std::string_view word = text.substr(0, text.find_first_of(" \t\n\r"));
   size_t used = 0;
   const JsonScanner::State state = tail_->scan(word, used, nullptr);
-  if (state != JsonScanner::State::kMore) tail_.reset();  // a missing '}' is forgiven
+  if (state != JsonScanner::State::kMore) tail_.reset();  // a missing '}' is accepted
   if (used > 0) return {.match = Match::kYes, .size = used};
   return {.match = state == JsonScanner::State::kMore ? Match::kMore : Match::kNo};
 }

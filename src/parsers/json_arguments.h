@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// JsonArguments reads a call's arguments that are a JSON object, or a text that says one, and what
-// follows them of the objects around them. Keys are those of the tool's parameters that they mean.
+// JsonArguments parses a call's arguments that are a JSON object, or a string that contains one,
+// and the end of the objects around them. Keys are replaced by the names of the parameters that
+// they mean.
 //
 // Threading: thread-compatible.
-// Memory:    a text that says an object is held, at most kMaxTextBytes.
+// Memory:    a string that contains an object is held back, at most kMaxTextBytes.
 #pragma once
 
 #include <cstddef>
@@ -23,16 +24,17 @@ class JsonArguments {
 
   JsonArguments() = default;
 
-  // `text` is what follows the header; it is not empty. `object` scans the object of arguments.
+  // `text` is the text after the header, not empty. `object` parses the object of arguments.
   JsonArguments(const CallHeader& header, std::string_view text, JsonScanner object);
 
-  // Reads on and appends the JSON that is certain.
+  // Parses more text and appends the JSON that is certain.
   Progress read(std::string_view text, TextEnd end, size_t& used, std::string& json);
 
-  // The text has ended before the arguments. True: all that was begun is complete.
+  // The answer ended within the arguments. Returns true if everything that was begun is complete.
   bool finish(std::string& json);
 
-  // The end of the objects around the arguments, at the front of `text`, which is not white space.
+  // Reads the end of the objects around the arguments, at the beginning of `text`, which must not
+  // be white space.
   Closing read_tail(std::string_view text);
 
  private:
@@ -40,13 +42,15 @@ class JsonArguments {
   [[nodiscard]] static Match begins_end(std::string_view text);
 
   JsonScanner object_;
-  std::string lead_;                 // beginning of the object, read and not yet emitted
-  std::optional<std::string> text_;  // in place of the object
-  bool text_is_escaped_ = false;     // a backslash came before
+  std::string lead_;                 // beginning of the arguments' object that is not emitted yet
+  std::optional<std::string> text_;  // the string that contains the arguments, if they are not an
+                                     // object
+  bool text_is_escaped_ = false;     // the last character in that string was a backslash
   std::optional<JsonScanner> tail_;
 };
 
-// The object that a text says, as `scanner` copies it; of a blank one an empty object.
+// Parses the object that a string contains and copies it with `scanner`; a blank string gives an
+// empty object.
 [[nodiscard]] std::optional<std::string> object_in_text(std::string_view text,
                                                         JsonScanner scanner = {});
 

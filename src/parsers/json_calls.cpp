@@ -22,7 +22,8 @@ constexpr std::string_view kToolCall = "<tool_call>";
 constexpr std::string_view kPythonTag = "<|python_tag|>";
 constexpr std::string_view kMistralCalls = "[TOOL_CALLS]";
 
-// The marks of formats that frame a section of calls, each call, and its name.
+// The marks of formats that have marks around a section of calls, around each call, and after its
+// name.
 struct SectionMarks {
   std::string_view section_begin;
   std::string_view call_begin;
@@ -51,7 +52,7 @@ constexpr std::string_view kMistralWords[] = {"toolcalls"};
 constexpr std::string_view kCohereWords[] = {"startaction", "toolcall", "toolcalls"};
 constexpr std::string_view kCohereEndWords[] = {"endaction"};
 
-// A section's, in the order of SectionMarks.
+// Indices of the words in the order of SectionMarks.
 enum SectionWord : size_t { kSectionBegin, kCallBegin, kSeparator, kCallEnd, kSectionEnd };
 
 constexpr std::string_view kDeepseekWords[] = {"toolcallsbegin", "toolcallbegin", "toolsep",
@@ -113,7 +114,7 @@ CallMarks marks_of(JsonCallFormat format) {
   return {};
 }
 
-// Whether a mark stands before a list of calls, which may lack the mark.
+// Whether the format has a mark before a list of calls; the mark may be missing.
 bool is_list_format(JsonCallFormat format) {
   return format == JsonCallFormat::kGranite || format == JsonCallFormat::kNemotron ||
          format == JsonCallFormat::kCohere;
@@ -141,7 +142,7 @@ std::vector<std::string_view> closers_of(JsonCallFormat format) {
   return {};
 }
 
-// Of closing tags; those with a slash mean them by the opening word, too.
+// The words of closing tags. Tags with a slash may also have the opening word.
 std::span<const std::string_view> closing_words_of(JsonCallFormat format) {
   switch (format) {
     case JsonCallFormat::kQwen:
@@ -162,21 +163,21 @@ std::span<const std::string_view> closing_words_of(JsonCallFormat format) {
   return {};
 }
 
-// Mistral's templates take only ids of nine letters and digits.
+// Whether the id consists of nine letters and digits, as Mistral's templates require.
 bool is_mistral_id(std::string_view id) {
   return id.size() == 9 && std::all_of(id.begin(), id.end(), [](char c) {
            return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
          });
 }
 
-// Whether the object at the cursor begins with a key that only Cohere's calls have.
+// Whether the object at the cursor begins with a key that occurs only in Cohere's calls.
 Match begins_cohere_call(CallCursor cursor) {
   return cursor.expect("{") && cursor.skip_space() && cursor.expect("\"tool_")
              ? Match::kYes
              : cursor.failure().match;
 }
 
-// Objects behind a mark, alone or in a list.
+// Reads the header of a call that is an object after a mark, alone or in a list.
 CallHeader read_list_header(std::string_view text, JsonCallFormat format, Place place,
                             bool is_exact, const ToolNames& names) {
   const bool is_cohere = format == JsonCallFormat::kCohere;
@@ -200,17 +201,17 @@ CallHeader read_list_header(std::string_view text, JsonCallFormat format, Place 
     if (!cursor.skip_space(kMaxSpaceBeforeObject)) return cursor.failure();
   }
   const bool is_marked = place == Place::kNext || (place == Place::kMarker && is_exact);
-  Match says_call = Match::kNo;  // though no mark does
+  Match says_call = Match::kNo;  // kYes: the text shows that it is a call although it has no mark
   if (is_cohere && !is_marked) says_call = begins_cohere_call(cursor);
   if (says_call == Match::kMore) return {.match = Match::kMore};
   const bool is_known = !is_marked && says_call == Match::kNo;
   CallHeader header = read_call_object(cursor, names, is_known ? Trust::kKnown : Trust::kMarked);
   if (header.match == Match::kYes && !is_marked && !names.has(header.name)) return {};
-  header.id.clear();  // ids are ours
+  header.id.clear();  // the parser generates the ids
   return header;
 }
 
-// f.call(x=1), of any tool.
+// Reads f.call(x=1), for any tool.
 CallHeader read_python_header(CallCursor cursor, const ToolNames& names) {
   const CallHeader call = read_python_call(cursor.rest());
   if (call.match != Match::kYes) return {.match = call.match};
@@ -222,7 +223,7 @@ CallHeader read_python_header(CallCursor cursor, const ToolNames& names) {
   return header;
 }
 
-// <function=f>{..}</function>, of one of the request's tools.
+// Reads <function=f>{..}</function>, for one of the request's tools.
 CallHeader read_function_tag(CallCursor cursor, const ToolNames& names) {
   const LooseTag tag = read_loose_tag(cursor.rest());
   if (tag.match != Match::kYes || tag.closing || !meant_word(tag.word, kFunctionWords)) {
@@ -268,7 +269,7 @@ CallHeader read_llama_header(std::string_view text, Place place, const ToolNames
   return header;
 }
 
-// Of calls whose arguments are a list of objects, at the cursor.
+// The header of calls whose arguments are the list of objects at the cursor.
 CallHeader listed_header(CallCursor cursor, std::string name, std::string id) {
   std::vector<std::string> objects;
   if (!cursor.read_listed_objects(objects)) return cursor.failure();
@@ -331,7 +332,7 @@ CallHeader read_mistral_header(std::string_view text, Place place, const ToolNam
   return header;
 }
 
-// "functions.f:0" is a name and an id.
+// Splits "functions.f:0" into name and id.
 void name_kimi_call(std::string_view text, const ToolNames& names, CallHeader& header) {
   header.id = text;
   const size_t colon = text.rfind(':');
@@ -346,7 +347,7 @@ void name_kimi_call(std::string_view text, const ToolNames& names, CallHeader& h
   if (header.name.empty()) header = {};
 }
 
-// Reads one of a section's calls.
+// Reads the header of one call in a section.
 class SectionHeaderReader {
  public:
   SectionHeaderReader(std::string_view text, const ToolNames& names,
@@ -365,7 +366,7 @@ class SectionHeaderReader {
     const SectionMarks& exact = is_kimi_ ? kKimiMarks : kDeepseekMarks;
     if (CallCursor::strip_bare_tag(written, exact.separator)) separators = 1;
     if (!skip_separators(separators) || !cursor_.skip_fence(info)) return cursor_.failure();
-    // It was the call's type.
+    // The word was the call's type, not its name.
     const bool is_listed = separators != 0 && cursor_.rest().starts_with('[');
     if (!is_kimi_ && !at_arguments() && !is_listed && (separators != 0 || written == "function")) {
       if (!read_name(written, at_end) || !skip_separators(separators) ||
@@ -383,7 +384,7 @@ class SectionHeaderReader {
       header.name = names_.resolve(written);
     }
     if (bare_word(header.name).empty()) return {};
-    // The marks around it say that it is a call, or its name does.
+    // The call counts if its marks or its name show that it is a call.
     const bool is_marked = (marks & (1U << kCallBegin)) != 0 && separators != 0;
     const Match closing = at_arguments() || is_listed ? Match::kYes : at_closing();
     if (closing != Match::kYes) return {.match = closing};
@@ -426,7 +427,7 @@ class SectionHeaderReader {
   const bool is_kimi_;
 };
 
-// Whether a line that begins so may be a JSON object or a list of them, with keys.
+// Whether a line with this beginning may be a JSON object with keys, or a list of such objects.
 Match may_begin_object(std::string_view text, bool in_list) {
   const char wanted[] = {'[', '{', '"'};
   for (size_t i = in_list && text.starts_with('[') ? 0 : 1; i < 3; ++i) {
@@ -435,7 +436,7 @@ Match may_begin_object(std::string_view text, bool in_list) {
     if (text.front() != wanted[i] && !quote) return Match::kNo;
     text.remove_prefix(1);
     text.remove_prefix(space_size(text.substr(0, kMaxSpaceBeforeObject)));
-    if (wanted[i] == '{' && text.starts_with('{')) text.remove_prefix(1);  // doubled
+    if (wanted[i] == '{' && text.starts_with('{')) text.remove_prefix(1);  // a doubled brace
   }
   return Match::kYes;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// JsonCallParser reads calls whose arguments are a JSON object:
+// JsonCallParser parses calls whose arguments are a JSON object:
 //
 //   qwen      <tool_call>\n{"name": "f", "arguments": {..}}\n</tool_call>
 //   llama3    {"name": "f", "parameters": {..}}, from the start of the answer or <|python_tag|> on;
@@ -17,8 +17,8 @@
 //   cohere    <|START_ACTION|>[{"tool_call_id": "0", "tool_name": "f", "parameters": {..}}]
 //             <|END_ACTION|>
 //
-// Arguments are passed on as they are written, where that is JSON (json_arguments.h). They may
-// stand before the name (call_object.h): then they are emitted once the call is whole.
+// Arguments that are valid JSON are emitted as they are written (json_arguments.h). If they precede
+// the name (call_object.h), they are emitted when the call is complete.
 //
 // Threading: thread-compatible.
 #pragma once

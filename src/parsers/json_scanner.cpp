@@ -118,7 +118,8 @@ bool JsonScanner::reads_structure() const {
   }
 }
 
-// Reads a sign used in place of a JSON sign, except its last byte. kNo: there is none.
+// Reads all but the last byte of a sign that models write instead of a JSON sign. kNo: there is
+// none.
 Match JsonScanner::read_loose(std::string_view text, bool at_end, size_t& used) {
   if (is_triple_) {
     const Match ends = begins_triple_quote(text, quote_);
@@ -134,7 +135,8 @@ Match JsonScanner::read_loose(std::string_view text, bool at_end, size_t& used) 
   if (sign.match == Match::kMore && !at_end) return Match::kMore;
   if (sign.match != Match::kYes) return Match::kNo;
   if (sign.kind == SignKind::kEscapedObject) {
-    // Only the object's first key shows it; a backslash elsewhere is wrong.
+    // Only the object's first key shows that the quotes are escaped; a backslash elsewhere is
+    // wrong.
     is_escaped_ = expect_ == Expect::kFirstKey && levels_.size() == 1;
     is_json_ = is_escaped_;
     return Match::kNo;
@@ -151,7 +153,7 @@ bool JsonScanner::is_next_key(std::string_view written) const {
 }
 
 Match JsonScanner::quote_ends(std::string_view behind, TextEnd end) const {
-  // A string with quotes inside would have continued where the answer was cut.
+  // A string that contains its own quotes would have continued where the answer was cut.
   const bool goes_on = end == TextEnd::kCut && has_own_quote_;
   const bool at_end = end != TextEnd::kNone && !goes_on;
   const StringContext context{.in_list = in_list(), .num_levels = levels_.size()};
@@ -218,7 +220,7 @@ bool JsonScanner::close_all(std::string* copy) {
       break;
     case Expect::kKey:
     case Expect::kValue:
-      if (!comma_.empty()) break;  // nothing followed it
+      if (!comma_.empty()) break;  // the comma is the last character: nothing follows it
       return false;
     default:
       return false;
@@ -242,7 +244,7 @@ void JsonScanner::write(std::string_view text) {
   }
 }
 
-// Writes the key that is meant, unless the object has it already.
+// Writes the key that is meant, unless the object already has it.
 void JsonScanner::end_key() {
   if (key_) {
     std::string key = *std::exchange(key_, std::nullopt);
@@ -329,7 +331,8 @@ bool JsonScanner::step(char c) {
       return begin_item(c);
     case Expect::kValue:
       if (in_list() && (c == '}' || c == ']')) return close(c == ']');
-      if (!in_list() && !is_json_ && (is_colon(c) || c == '>')) return true;  // doubled, or "=>"
+      // a doubled colon, or "=>"
+      if (!in_list() && !is_json_ && (is_colon(c) || c == '>')) return true;
       return begin_item(c);
     default:  // kComma
       if (std::exchange(may_close_again_, false) && c == '}') return true;
@@ -338,7 +341,7 @@ bool JsonScanner::step(char c) {
       expect_ = in_list() ? Expect::kValue : Expect::kKey;
       comma_ = ",";
       if (c == ',' || (c == ';' && !is_json_)) return true;
-      // It is missing.
+      // The comma is missing.
       return in_list() ? begin_item(c) : begin_key(c);
   }
 }
@@ -363,7 +366,7 @@ bool JsonScanner::step_string(char c) {
   if (c == '{' || c == '[') ++brackets_in_string_;
   if ((c == '}' || c == ']') && brackets_in_string_ > 0) --brackets_in_string_;
   if (c == '\\') {
-    expect_ = Expect::kEscape;  // emitted with the escaped character
+    expect_ = Expect::kEscape;  // the backslash is emitted with the escaped character
   } else if (c == quote_) {
     expect_ = is_key_ ? Expect::kColon : Expect::kComma;
     is_key_ ? end_key() : write('"');
@@ -381,12 +384,12 @@ bool JsonScanner::step_string(char c) {
 bool JsonScanner::step_escape(char c) {
   expect_ = c == 'u' ? Expect::kHex : Expect::kString;
   hex_left_ = 4;
-  if (c == '\'') {  // Python's
+  if (c == '\'') {  // Python's escape
     write(c);
   } else if (c == 'u' || std::string_view("\"\\/bfnrt").find(c) != std::string_view::npos) {
     const char escape[] = {'\\', c};
     write({escape, 2});
-  } else {  // the backslash of "\d" is literal
+  } else {  // the backslash is literal, as in "\d"
     write("\\\\");
     return step_string(c);
   }
@@ -409,7 +412,7 @@ bool JsonScanner::begin_key(char c) {
   return true;
 }
 
-// A member of a list, or what follows a colon.
+// Begins an item of a list, or a value after a colon.
 bool JsonScanner::begin_item(char c) {
   if (c == ',' && in_list()) return true;  // repeated commas count as one
   if (!can_begin_value(c)) return false;
@@ -457,7 +460,7 @@ bool JsonScanner::begin_value(char c) {
   }
 }
 
-// Its sign and its zero are held: what follows says whether it is JSON's.
+// The sign and a leading zero are held back: the next characters show whether the number is JSON's.
 bool JsonScanner::begin_number(char c) {
   if ((c == '+' || c == '.') && is_json_) return false;
   number_.clear();
@@ -471,7 +474,7 @@ bool JsonScanner::begin_number(char c) {
   return c == '0' || c == '.' || c == '+' || c == '-';
 }
 
-// Writes the number that is held.
+// Writes the number that was held back.
 bool JsonScanner::end_number() {
   const std::string number = std::exchange(number_, {});
   const bool is_other = std::exchange(expect_, Expect::kComma) == Expect::kOtherNumber;
@@ -485,7 +488,7 @@ bool JsonScanner::end_number() {
   return json.has_value();
 }
 
-// A number ends with what comes after it, which is looked at again.
+// The character after a number ends it and is then processed again.
 bool JsonScanner::number(char c) {
   constexpr size_t kMaxOtherNumber = 64;
   const bool goes_on =
@@ -495,7 +498,7 @@ bool JsonScanner::number(char c) {
     number_ += c;
     return number_.size() <= kMaxOtherNumber;
   }
-  if (!number_.empty() && !is_json_) {  // a sign or a zero, or both
+  if (!number_.empty() && !is_json_) {  // the number begins with a sign, a zero or both
     const bool is_zero = expect_ == Expect::kZero;
     const bool begins_other = is_zero ? goes_on && c != '.' : number_ == "+" || c == '.';
     if (begins_other) {
@@ -541,7 +544,7 @@ bool JsonScanner::number(char c) {
     case Expect::kInteger:
       if (digit && expect_ == Expect::kZero) return false;
       if (c == '_' && !is_json_ && expect_ == Expect::kInteger) return true;
-      if (c == '.') {  // it is written with the digit behind it
+      if (c == '.') {  // the point is written with the digit after it
         expect_ = Expect::kPoint;
         return true;
       }
@@ -561,7 +564,8 @@ bool JsonScanner::number(char c) {
   return true;
 }
 
-// A bracket that others opened since closes these, too; one that nothing opened is passed over.
+// Closes a list or object. Lists and objects that were opened inside it are closed, too; an
+// unmatched bracket is skipped.
 bool JsonScanner::close(bool list) {
   size_t depth = levels_.size();
   while (depth > 0 && (levels_[depth - 1] == Level::kList) != list) --depth;
@@ -582,7 +586,8 @@ std::string completed_object(std::string_view text) {
     return state == JsonScanner::State::kDone || scanner.close_all(&copy);
   };
   if (std::string copy; close(text, copy)) return copy;
-  if (std::string copy; close(std::string(text) + '"', copy)) return copy;  // inside of a string
+  // the text ends inside a string
+  if (std::string copy; close(std::string(text) + '"', copy)) return copy;
   // Otherwise ends after the last complete member.
   JsonScanner scanner = JsonScanner::of_json();
   std::string copy;
@@ -610,16 +615,16 @@ std::string completed_object(std::string_view text) {
   return copy.substr(0, whole_size) + closers;
 }
 
-// The library takes a zero byte for the text's end.
+// nlohmann::json treats a zero byte as the end of the text.
 bool is_json(std::string_view text) {
   if (text.find('\0') != std::string_view::npos) return false;
-  return nlohmann::json::accept(text) ||  // but numbers beyond a double
+  return nlohmann::json::accept(text) ||  // accept() refuses numbers beyond a double
          (text.find_first_of("0123456789") != std::string_view::npos &&
           parse_exact_json(text).ok());
 }
 
 void append_escaped(std::string_view text, std::string& out) {
-  size_t plain = 0;  // where the characters begin that go as they are
+  size_t plain = 0;  // beginning of the current run of characters that need no escape
   for (size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
     if (byte >= 0x20 && byte != '"' && byte != '\\') continue;

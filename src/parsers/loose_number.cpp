@@ -14,7 +14,7 @@ bool is_hex_digit(char c) {
   return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
 }
 
-// Removes each '_' that stands between two digits.
+// Removes each '_' between two digits.
 std::string without_joints(std::string_view text) {
   std::string digits;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -64,7 +64,7 @@ std::optional<std::string> loose_number(std::string_view text) {
   const std::string_view mantissa = text.substr(0, mantissa_size);
   const size_t point = std::min(mantissa.find('.'), mantissa.size());
   std::string_view whole = mantissa.substr(0, point);
-  if (whole.empty() && point + 1 >= mantissa.size()) return std::nullopt;  // no digit
+  if (whole.empty() && point + 1 >= mantissa.size()) return std::nullopt;  // the text has no digit
   if (whole.empty()) whole = "0";
   json += whole.substr(std::min(whole.find_first_not_of('0'), whole.size() - 1));
   json += mantissa.substr(point);

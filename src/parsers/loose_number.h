@@ -10,8 +10,8 @@
 
 namespace heddle::parsers {
 
-// The number as JSON spells it, whatever its size; nothing where `text` is no number. Integers with
-// another base than ten: up to 64 bits.
+// The number in JSON's notation, whatever its size; none if `text` is not a number. Integers with a
+// base other than ten may have up to 64 bits.
 [[nodiscard]] std::optional<std::string> loose_number(std::string_view text);
 
 }  // namespace heddle::parsers

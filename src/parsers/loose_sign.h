@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads what models write between the keys and values of a JSON text in place of JSON's own signs.
+// Reads signs that models write instead of JSON's signs between keys and values.
 //
 // Threading: free functions without state.
 #pragma once
@@ -14,27 +14,27 @@ namespace heddle::parsers {
 
 enum class SignKind : uint8_t {
   kWide,           // a full-width colon, comma or semicolon
-  kTripleQuote,    // Python's: """text"""
-  kEscapedObject,  // \": quotes have a backslash, as in a JSON object within a JSON text
+  kTripleQuote,    // Python's triple quotes: """text"""
+  kEscapedObject,  // \": the object's quotes have backslashes, as in a JSON string
 };
 
 struct LooseSign {
   Match match = Match::kNo;
   SignKind kind = SignKind::kWide;
   size_t size = 0;
-  char meaning = 0;  // JSON's sign
+  char meaning = 0;  // the JSON sign that is meant
 };
 
-// The wide sign at the front of `text`; kMore if it takes more text to tell.
+// Reads a full-width sign at the beginning of `text`; kMore if more text is needed to decide.
 [[nodiscard]] LooseSign read_wide_sign(std::string_view text);
 
-// The sign of any kind at the front of `text`; a value may begin there if `before_value`.
+// Reads a sign of any kind at the beginning of `text`. `before_value`: a value may begin there.
 [[nodiscard]] LooseSign read_loose_sign(std::string_view text, bool before_value);
 
 // Whether `text` begins with three of `quote`.
 [[nodiscard]] Match begins_triple_quote(std::string_view text, char quote);
 
-// The character of which `escaped` is the end: a line break for the `n` of "\n".
+// The character that a backslash and `escaped` mean: a line break for `n`.
 [[nodiscard]] char unescaped(char escaped);
 
 }  // namespace heddle::parsers

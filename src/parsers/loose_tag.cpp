@@ -16,13 +16,14 @@ constexpr std::string_view kTagBars[] = {"|", "｜"};
 constexpr std::string_view kTagSlash[] = {"/"};
 constexpr std::string_view kTagBlank[] = {" ", "\n", "\t"};
 constexpr std::string_view kTagSlashes[] = {" /", "\\/", "/", "\\"};
-// Within a word: a bar, too, as DeepSeek writes.
+// Characters that join parts of a word; DeepSeek also writes a bar.
 constexpr std::string_view kTagJoints[] = {"_", "-", "▁", "\\_", ".", "|", "｜"};
-// Words that a blank in place of "_" or "▁" may join to those before: "<｜tool calls begin｜>".
+// Words that may follow a blank instead of "_" or "▁": "<｜tool calls begin｜>".
 constexpr std::string_view kJoinedWords[] = {"call",    "calls",    "begin", "end",      "sep",
                                              "key",     "value",    "start", "argument", "action",
                                              "section", "thinking", "tag"};
-constexpr std::string_view kNameSpaces[] = {"seed", "minimax"};  // a colon joins them to the word
+// name spaces, which a colon joins to the word
+constexpr std::string_view kNameSpaces[] = {"seed", "minimax"};
 
 char lower_letter(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
@@ -79,7 +80,7 @@ class TagReader {
   }
 
  private:
-  // No tag so far; it may become one if the text's end is what stopped us.
+  // The result if no tag has been found; kMore if the text ended too early to decide.
   LooseTag result() {
     const bool more = (starved_ || place_ == text_.size()) && text_.size() < LooseTag::kMaxBytes;
     tag_.match = more ? Match::kMore : Match::kNo;
@@ -87,7 +88,7 @@ class TagReader {
     return tag_;
   }
 
-  // The tag whose word is only the beginning of what stands there.
+  // The tag if only the beginning of the letters is its word.
   LooseTag cut_tag() {
     size_t size = 0;
     for (const std::string_view word : words_) {
@@ -134,7 +135,7 @@ class TagReader {
     return place_ < text_.size() && is_letter_or_digit(text_[place_]);
   }
 
-  // Consumes a blank followed by a word of the tag.
+  // Consumes a blank if another word of the tag follows it.
   bool joins_word() {
     if (place_ == text_.size() || text_[place_] != ' ') return false;
     const std::string_view rest = text_.substr(place_ + 1);
@@ -154,12 +155,12 @@ class TagReader {
   }
 
   void read_before_word() {
-    take_all(kTagBegins, 1);  // may be doubled
+    take_all(kTagBegins, 1);  // a bracket may be doubled
     take_all(kTagBars, 2);
     for (const std::string_view& slash : kTagSlashes) {
       if (take({&slash, 1})) tag_.closing = true;
     }
-    if (tag_.closing) take_all(kTagSlash, 1);  // may be doubled
+    if (tag_.closing) take_all(kTagSlash, 1);  // a slash may be doubled
     take_all(kTagBars, 2);
     begins_with_blank_ = take(kTagBlank) && !tag_.closing;
     if (begins_with_blank_) take_all(kTagBars, 2);
@@ -174,10 +175,11 @@ class TagReader {
 
   std::string_view text_;
   std::span<const std::string_view> words_;
-  std::vector<size_t> letter_ends_;  // of the word, in the text
+  std::vector<size_t> letter_ends_;  // for each letter of the word, the position after it in the
+                                     // text
   size_t place_ = 0;
-  bool begins_with_blank_ = false;  // an opening tag: "< tool_call>"
-  bool starved_ = false;            // the text ends where more of it would decide
+  bool begins_with_blank_ = false;  // a blank follows the opening bracket: "< tool_call>"
+  bool starved_ = false;            // the text ended where more of it was needed to decide
   LooseTag tag_;
 };
 

@@ -16,7 +16,7 @@ bool is_word_byte(char c) {
          static_cast<unsigned char>(c) >= 0x80;
 }
 
-// A bounded part of the text, and the answer if it ends too early.
+// A bounded part of the text, and the result if the text ends too early.
 class Lookahead {
  public:
   Lookahead(std::string_view text, bool at_end)
@@ -29,13 +29,13 @@ class Lookahead {
 
   void advance(size_t size) { rest_.remove_prefix(size); }
 
-  // False at the end of the text.
+  // Skips white space. Returns false at the end of the text.
   bool skip_space() {
     advance(space_size(rest_));
     return !rest_.empty();
   }
 
-  // The bytes before the first of `stops`; false where there is none.
+  // Reads the bytes before the first of `stops`; false if there is none.
   bool read_until(std::string_view stops, std::string_view& bytes) {
     const size_t size = std::min(rest_.find_first_of(stops), rest_.size());
     count_searched(size);
@@ -49,7 +49,7 @@ class Lookahead {
   Match starved_;
 };
 
-// Reads a key, its closing quote, which may be missing, and a colon.
+// Reads a member's key, its closing quote, which may be missing, and a colon.
 Match read_member_key(Lookahead& text, const KeyTest& is_key) {
   std::string_view key;
   if (!text.read_until("\"':=,{}[]\n", key)) return text.starved();
@@ -125,7 +125,7 @@ Match begins_bare_string(std::string_view text, const KeyTest& is_key, size_t nu
       ahead.advance(1);
       continue;
     }
-    if (c == '}') {  // also the last member's string
+    if (c == '}') {  // the string may be the last member
       return quote_ends_string(ahead.rest(), {.in_list = false, .num_levels = num_levels},
                                ahead.starved() == Match::kNo);
     }
@@ -143,7 +143,7 @@ Match ends_last_string(std::string_view text, const StringContext& context, char
   const Match at_text_end = is_all ? Match::kYes : ahead.starved();
   if (!ahead.skip_space()) return ahead.starved();
   if (ahead.rest().front() != (context.in_list ? ']' : '}')) return Match::kNo;
-  // Counts the call's own object and a list of calls.
+  // Also counts the call's own object and a list of calls.
   const size_t most_closers = context.num_levels + 2;
   for (size_t i = 0; ahead.rest().front() == '}' || ahead.rest().front() == ']'; ++i) {
     if (i == most_closers) return Match::kNo;

@@ -21,8 +21,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kMaxDepth = 16;         // chain of schemas that refer to each other
-constexpr size_t kMaxSchemas = 1000;  // schemas examined per parameter
+constexpr int kMaxDepth = 16;         // most schemas in a chain of references
+constexpr size_t kMaxSchemas = 1000;  // most schemas examined per parameter
 
 std::string lower(std::string_view text) {
   std::string result(text);
@@ -64,7 +64,8 @@ std::string quoted(std::string_view text) {
   return json;
 }
 
-// Digits with a sign, as JSON spells them: without a plus and leading zeros.
+// An integer in JSON's notation, without a plus sign and leading zeros; none if the text is not an
+// integer.
 std::optional<std::string> integer_json(std::string_view text) {
   const bool negative = text.starts_with('-');
   if (negative || text.starts_with('+')) text.remove_prefix(1);
@@ -75,13 +76,13 @@ std::optional<std::string> integer_json(std::string_view text) {
   return (negative ? "-" : "") + std::string(text);
 }
 
-// An integer that is spelled as a number with a fraction or an exponent: 5.0, 1.5e400.
+// An integer that is written with a fraction or an exponent: 5.0, 1.5e400.
 std::optional<std::string> whole_number_json(std::string_view text) {
   std::optional<std::string> number = loose_number(text);
   return number && Decimal(*number).is_whole() ? std::move(number) : std::nullopt;
 }
 
-// Whether the text can only be a string: no other type could be read from it.
+// Whether the text can only be a string, because no other type can be read from it.
 bool is_word(std::string_view text) {
   const std::string_view value = trimmed(text);
   const std::string word = lower(value);
@@ -89,7 +90,7 @@ bool is_word(std::string_view text) {
          word != "false" && !is_null_word(value) && !integer_json(value) && !loose_number(value);
 }
 
-// The levels of lists and objects in JSON.
+// The number of nested lists and objects in JSON text.
 size_t num_levels(std::string_view json) {
   size_t depth = 0;
   size_t deepest = 0;
@@ -108,7 +109,7 @@ size_t num_levels(std::string_view json) {
   return deepest;
 }
 
-// Inside of the arguments' object a value has a level less than all of them.
+// A list or object. It is within the arguments' object, so it may have one level less than that.
 std::optional<std::string> structure_json(std::string_view text) {
   if (is_json(text)) {
     if (num_levels(text) >= JsonScanner::kMaxLevels) return std::nullopt;
@@ -119,12 +120,12 @@ std::optional<std::string> structure_json(std::string_view text) {
 
 }  // namespace
 
-// Reads which types a schema states, first ones first.
+// Reads which types a schema states, in order of preference.
 class ParameterType::SchemaReader {
  public:
   explicit SchemaReader(const Json& root) : root_(root) {}
 
-  // Nothing: it states none.
+  // The types that a schema states; none if it states no types.
   std::optional<std::vector<Kind>> kinds_of(const Json& schema, int depth = 0) {
     if (!schema.is_object() || depth > kMaxDepth || ++num_schemas_ > kMaxSchemas) {
       return std::nullopt;
@@ -177,7 +178,7 @@ class ParameterType::SchemaReader {
     return {};
   }
 
-  // Types of an object's property, from any part of its schema.
+  // Types of an object's property, from all parts of the object's schema.
   std::optional<std::vector<Kind>> kinds_of_property(const Json& schema, std::string_view name,
                                                      int depth = 0) {
     if (!schema.is_object() || depth > kMaxDepth || ++num_schemas_ > kMaxSchemas) {
@@ -201,7 +202,7 @@ class ParameterType::SchemaReader {
   }
 
  private:
-  // Where the value of a `$ref` leads.
+  // The schema that a `$ref` refers to.
   const Json* part_of(const Json& reference) const {
     const std::string* const text = reference.get_ptr<const std::string*>();
     return text == nullptr ? nullptr : grammar::part_at(root_, *text);
@@ -218,8 +219,7 @@ class ParameterType::SchemaReader {
     for (const Kind kind : *more) add(kind, *kinds);
   }
 
-  // The kinds that both allow, in the order of the first; the first where they contradict each
-  // other.
+  // The kinds in both lists, in the order of `left`; if there is none, `left`.
   static std::vector<Kind> common(const std::vector<Kind>& left, const std::vector<Kind>& right) {
     const auto has = [](const std::vector<Kind>& kinds, Kind kind) {
       return std::ranges::find(kinds, kind) != kinds.end();
@@ -238,7 +238,7 @@ class ParameterType::SchemaReader {
     return both.empty() ? left : both;
   }
 
-  // Null alone is none of the kinds.
+  // The kinds that `type` names. A type of only null gives an empty list.
   static std::optional<std::vector<Kind>> named(const Json& type) {
     std::vector<Kind> kinds;
     bool says = false;
@@ -345,7 +345,7 @@ std::string_view ParameterType::text_bound_of(const Json& schema, const Json& ro
   return SchemaReader(root).text_bound_of(schema);
 }
 
-// If only null is allowed, other texts are strings.
+// If only null is allowed, all other texts are strings.
 void ParameterType::set(std::optional<std::vector<Kind>> kinds) {
   if (!kinds) return;
   kinds_ = *std::move(kinds);

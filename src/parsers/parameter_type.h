@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// ParameterType: which JSON the plain text of a tool's parameter stands for, by the tool's schema.
-// Formats that write arguments as tagged text ("<parameter=count>5</parameter>") do not tell 5 from
-// "5"; the schema does. The form that a forced call is held to (call_form.h) goes by the same
-// types.
+// ParameterType: decides, by the tool's schema, which JSON value the plain text of a parameter
+// means. Formats that write arguments as tagged text ("<parameter=count>5</parameter>") do not
+// distinguish 5 from "5"; the schema does. The form that constrains a forced call (call_form.h)
+// uses the same types.
 //
-// A schema states types by `type`, `nullable`, the values of `enum` and `const`, and without these
-// by the keywords that speak of one type alone (properties, items, minimum, pattern ...); by all of
-// these in the schemas that `$ref` within the tool's parameters, allOf, anyOf and oneOf lead to.
-// Of several that apply together only those types count that all of them allow.
+// A schema states types by `type`, `nullable`, and the values of `enum` and `const`; without these,
+// by keywords that concern only one type (properties, items, minimum, pattern ...). Schemas reached
+// by `$ref` within the tool's parameters, allOf, anyOf and oneOf count, too. Of several schemas
+// that apply together, only the types that all of them allow count.
 //
 // Threading: thread-compatible.
 #pragma once
@@ -26,7 +26,8 @@ namespace heddle::parsers {
 
 class ParameterType {
  public:
-  // The type without a schema: a list or an object if the text is one, otherwise a string.
+  // The type of a parameter without a schema: a list or an object if the text is one, otherwise a
+  // string.
   ParameterType() = default;
 
   // The type of a tool's parameter. `tools` is a request's list of {"function": {"name": ..,
@@ -36,43 +37,43 @@ class ParameterType {
   static ParameterType of(const nlohmann::ordered_json& tools, std::string_view tool,
                           std::string_view parameter);
 
-  // The type of a schema; `root` is the document that its references resolve in.
+  // The type of a schema; its references are resolved in the document `root`.
   static ParameterType of_schema(const nlohmann::ordered_json& schema,
                                  const nlohmann::ordered_json& root);
 
-  // The keyword with which a schema, or one that it leads to, bounds a text: "maxLength". Empty:
-  // none.
+  // The keyword with which a schema, or one that it refers to, bounds a text: "maxLength". Empty if
+  // there is none.
   static std::string_view text_bound_of(const nlohmann::ordered_json& schema,
                                         const nlohmann::ordered_json& root);
 
-  // Any JSON; text that is none is a string.
+  // The type of any JSON; text that is not JSON is a string.
   static ParameterType json();
 
-  // A string whatever the text is, "null" too.
+  // The type of a string whatever the text is, even "null".
   static ParameterType text();
 
-  // Whether a value is a string unless it reads "null", so that it need not be complete to be
-  // emitted.
+  // Whether a value is a string unless it reads "null", so that it can be emitted before it is
+  // complete.
   [[nodiscard]] bool is_string() const {
     return !kinds_.empty() && kinds_.front() == Kind::kString;
   }
 
-  // Whether no schema says anything: what a value is shows in its first character that is no white
-  // space, by begins_structure().
+  // Whether no schema states a type. The first character that is not white space then decides, by
+  // begins_structure().
   [[nodiscard]] bool is_unsaid() const { return kinds_.empty(); }
 
   [[nodiscard]] static bool begins_structure(char first) { return first == '{' || first == '['; }
 
   [[nodiscard]] bool may_be_string() const { return has(Kind::kString); }
 
-  // Types beside strings and null.
+  // Whether types other than strings and null are possible.
   [[nodiscard]] bool may_be_number() const { return has(Kind::kInteger) || has(Kind::kNumber); }
 
   [[nodiscard]] bool may_be_structure() const { return has(Kind::kStructure); }
 
   [[nodiscard]] bool may_be_boolean() const { return has(Kind::kBoolean); }
 
-  // Whether "null", in any case, is null.
+  // Whether the text "null", in any case, means null.
   [[nodiscard]] bool may_be_null() const { return may_be_null_; }
 
   // The JSON text of a complete value. The first type that the text fits is used; a text that fits
@@ -94,7 +95,7 @@ class ParameterType {
     return std::find(kinds_.begin(), kinds_.end(), kind) != kinds_.end();
   }
 
-  std::vector<Kind> kinds_;  // the first that fits a text counts
+  std::vector<Kind> kinds_;  // possible types; the first one that fits a text is used
   bool may_be_null_ = true;
 };
 
@@ -107,7 +108,7 @@ class ParameterType {
 // Whether the text is "null" in any case.
 [[nodiscard]] bool is_null_word(std::string_view text);
 
-// Whether the text is "null" in any case, or may become it.
+// Whether the text is "null" in any case, or the beginning of it.
 [[nodiscard]] bool may_become_null_word(std::string_view text);
 
 }  // namespace heddle::parsers

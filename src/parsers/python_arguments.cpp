@@ -63,7 +63,7 @@ Progress PythonArguments::read(std::string_view text, size_t& used, std::string&
     if (stop == '}' || !take_argument(/*is_last=*/stop != ',', json)) return Progress::kFailed;
     value_.clear();
     end_ = {};
-    if (stop != ']') ++used;  // a list's end stands for the missing parenthesis
+    if (stop != ']') ++used;  // the end of a list replaces the missing parenthesis
     if (stop == ',') continue;
     close(json);
     return Progress::kDone;
@@ -81,8 +81,8 @@ void PythonArguments::close(std::string& json) const {
   if (!is_whole_) json += taken_.empty() ? "{}" : "}";
 }
 
-// False unless it is "name = literal" or a literal. Blank text is allowed: "f()" and "f(a=1,)" have
-// it.
+// Reads an argument. Returns false unless it is "name = literal" or a literal. Blank text is
+// allowed, as in "f()" and "f(a=1,)".
 bool PythonArguments::take_argument(bool is_last, std::string& json) {
   std::string_view text = value_;
   text.remove_prefix(space_size(text));
@@ -118,7 +118,8 @@ bool PythonArguments::take_argument(bool is_last, std::string& json) {
   return true;
 }
 
-// True for a dict whose keys are the tool's parameters, or of a tool that lists none.
+// Returns true for a dict whose keys are parameters of the tool, or for any dict if the tool lists
+// no parameters.
 bool PythonArguments::take_dict(std::string_view literal, std::string& json) {
   if (!literal.starts_with('{')) return false;
   const std::optional<std::string> dict = python_literal_to_json(literal);

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// PythonArguments: the text between the parentheses of a call as Python writes it, as a JSON
-// object.
+// PythonArguments: parses the text between the parentheses of a call in Python's notation and emits
+// it as a JSON object.
 //
 //   f(city="Paris", days=3)   f("Paris", 3)   f({"city": "Paris", "days": 3})
 //
-// Each argument is emitted once it is complete. Those without a keyword have the names of the
-// tool's parameters in their order; a dict alone, whose keys are the tool's parameters, is all
-// arguments. Of two with one name the first counts.
+// Each argument is emitted when it is complete. Arguments without a keyword get the names of the
+// tool's parameters in order. A single dict whose keys are the tool's parameters is the complete
+// arguments. Of two arguments with one name the first one is used.
 //
 // Threading: thread-compatible.
-// Memory:    an argument is held, at most kMaxValueBytes; a longer one fails the call.
+// Memory:    one argument is held back, at most kMaxValueBytes; a longer one fails the call.
 #pragma once
 
 #include <cstddef>
@@ -27,14 +27,15 @@ class PythonArguments {
  public:
   static constexpr size_t kMaxValueBytes = 4 << 20;
 
-  // `names` outlive it.
+  // `names` must outlive this object.
   PythonArguments(const ToolNames& names, std::string tool)
       : names_(&names), tool_(std::move(tool)) {}
 
-  // Reads on, up to and with the closing parenthesis, and appends the JSON that is certain.
+  // Parses more text, up to and including the closing parenthesis, and appends the JSON that is
+  // certain.
   Progress read(std::string_view text, size_t& used, std::string& json);
 
-  // The text has ended before the parenthesis. True: all that was begun is complete.
+  // The answer ended before the parenthesis. Returns true if everything that was begun is complete.
   bool finish(std::string& json);
 
  private:
@@ -44,17 +45,18 @@ class PythonArguments {
 
   const ToolNames* names_;
   std::string tool_;
-  std::set<std::string, std::less<>> taken_;  // names
+  std::set<std::string, std::less<>> taken_;  // parameter names that have an argument
   size_t num_taken_ = 0;
-  bool is_whole_ = false;  // a dict said all
-  std::string value_;      // "name = value", held
+  bool is_whole_ = false;  // a dict gave all arguments
+  std::string value_;      // current argument, "name = value", held back
   PythonLiteralEnd end_;
 };
 
-// "f(" and what shows that it is a call: ")", "name =", a string or a dict.
+// Reads "f(" if the text after it shows that it is a call: ")", "name =", a string or a dict.
 [[nodiscard]] CallHeader read_python_call(std::string_view text);
 
-// Letters, digits and '_' at the front; with `dotted` also '.' and '-', which names of tools have.
+// Number of letters, digits and '_' at the beginning of `text`; with `dotted` also '.' and '-',
+// which tool names may contain.
 [[nodiscard]] size_t identifier_size(std::string_view text, bool dotted);
 
 }  // namespace heddle::parsers

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kMaxLiteralLevels = 64;
 
-// No letter follows the closing quote of a string, so a quote before a letter is an apostrophe.
+// No letter can follow a string's closing quote, so a quote before a letter is an apostrophe.
 bool goes_on_with(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
          static_cast<unsigned char>(c) >= 0x80;
@@ -121,7 +121,8 @@ class LiteralReader {
     } else if (text == "None" || text == "null") {
       out += "null";
     } else {
-      const bool is_number = text.find_first_of("0123456789") < 3;  // behind a sign or a point
+      // a digit may follow a sign or a point
+      const bool is_number = text.find_first_of("0123456789") < 3;
       const auto number = is_number && !is_json(text) ? loose_number(text) : std::string(text);
       if (!is_number || !number) return false;
       out += *number;
@@ -129,7 +130,7 @@ class LiteralReader {
     return true;
   }
 
-  // The digits of \xHH, \uXXXX, \UXXXXXXXX.
+  // Reads the digits of \xHH, \uXXXX, \UXXXXXXXX.
   bool hex(size_t digits, uint32_t& code) {
     if (rest_.size() < digits) return false;
     code = 0;
@@ -147,7 +148,8 @@ class LiteralReader {
     return true;
   }
 
-  // A surrogate pair, as JSON has it, becomes its character; a lone half becomes U+FFFD.
+  // Reads a code unit. A surrogate pair, as JSON has it, becomes its character; a lone half becomes
+  // U+FFFD.
   bool unicode(size_t digits, std::string& text) {
     uint32_t code = 0;
     if (!hex(digits, code)) return false;
@@ -261,7 +263,7 @@ size_t PythonLiteralEnd::scan(std::string_view text, bool& found) {
       if (is_long_) num_opening_ = 0;
       continue;
     }
-    if (num_opening_ == 2) quote_ = '\0';  // an empty string
+    if (num_opening_ == 2) quote_ = '\0';  // two quotes are an empty string
     num_opening_ = 0;
     if (may_have_ended_) {
       may_have_ended_ = false;

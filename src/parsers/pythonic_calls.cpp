@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kMaxListSpace = 64;
 
-// The marks of a format around its lists, and the words of tags that are like them.
+// The marks around a format's lists of calls, and the words of similar tags.
 struct ListMarks {
   std::string_view open;
   std::string_view close;
@@ -82,7 +82,7 @@ CallHeader PythonicCallParser::read_header(std::string_view text, Place place, b
     }
     if (rest.empty()) return {.match = Match::kMore};
   } else {
-    is_marked = false;  // the name has to say that it is a call
+    is_marked = false;  // without a mark, the tool's name must show that it is a call
   }
   CallHeader header = read_python_call(rest);
   header.size += text.size() - rest.size();

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// PythonicCallParser reads calls written as a Python list, where the answer or a line begins:
+// PythonicCallParser parses calls in a Python list at the beginning of the answer or of a line:
 //
 //   [get_weather(city="Paris", days=3), now()]
 //
-// in Llama 4's format also between <|python_start|> and <|python_end|>, in LFM2's between
-// <|tool_call_start|> and <|tool_call_end|>, and of one of the request's tools without the
-// brackets. Without a mark, LFM2's are calls of one of the request's tools only. A call may follow
-// another behind a comma or a semicolon. For arguments see python_arguments.h.
+// Llama 4's format also has them between <|python_start|> and <|python_end|>, LFM2's between
+// <|tool_call_start|> and <|tool_call_end|>. The list's brackets may be missing for a tool of the
+// request. In LFM2's format calls without a mark must be of the request's tools. A comma or a
+// semicolon may separate calls. For the arguments see python_arguments.h.
 //
 // Threading: thread-compatible.
 #pragma once
@@ -24,7 +24,7 @@ class PythonicCallParser final : public ToolCallParser {
  public:
   PythonicCallParser(PythonicCallFormat format, ToolCallParserOptions options);
 
-  // Whether it reads a call of a tool of that name: letters, digits, '_', '.' and '-'.
+  // Whether calls can name this tool: letters, digits, '_', '.' and '-'.
   [[nodiscard]] static bool takes_name(std::string_view tool);
 
  private:

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kLiteralWords[] = {"true", "false", "null", "True", "False", "None"};
 
-// The beginnings of words of tags that end a call.
+// Beginnings of the words of tags that end a call.
 constexpr std::string_view kCallTagWords[] = {"tool", "function", "python", "dsml", "invoke"};
 
 class QuoteReader {
@@ -50,7 +50,8 @@ class QuoteReader {
   }
 
  private:
-  // And comments that stand apart. False at the text's end.
+  // Skips white space, block comments, and line comments after white space. Returns false at the
+  // text's end.
   bool skip_space() {
     for (size_t size = space_size(rest_); size > 0 || rest_.starts_with("/*");) {
       rest_.remove_prefix(size);
@@ -76,7 +77,7 @@ class QuoteReader {
     return !rest_.empty();
   }
 
-  // Behind a comma.
+  // Checks the text after a comma.
   Match read_next() {
     if (!skip(",;") || !skip_space() || !skip(",; \t\r\n")) return starved_;
     return read_behind_comma();
@@ -93,7 +94,7 @@ class QuoteReader {
     return word == Match::kMore ? starved_ : word;
   }
 
-  // After brackets that may close open objects and lists.
+  // Checks the text after brackets that may close open objects and lists.
   Match read_closed() {
     size_t num_closed = 0;
     for (; !rest_.empty() && (rest_.front() == '}' || rest_.front() == ']'); ++num_closed) {
@@ -107,7 +108,8 @@ class QuoteReader {
     return read_call_mark();
   }
 
-  // A quotation mark inside of a list: an item whose comma is missing, or the string's own end.
+  // A quote within a list: it begins an item whose comma is missing, or it is the string's real
+  // end.
   Match read_item() {
     rest_.remove_prefix(1);
     if (!skip_space()) return starved_;
@@ -115,7 +117,8 @@ class QuoteReader {
                                                                                  : Match::kNo;
   }
 
-  // The next member's key and its colon. Without a comma before it both have to be there.
+  // Checks for the next member's key and its colon. Without a comma before the key, key and colon
+  // must be present.
   Match read_key(bool has_comma) {
     const Match starved = starved_ == Match::kMore || has_comma ? starved_ : Match::kNo;
     const char quote = rest_.front();
@@ -138,7 +141,7 @@ class QuoteReader {
     return sign.match == Match::kYes && sign.meaning == ':' ? Match::kYes : Match::kNo;
   }
 
-  // A mark ends the call, whose brackets are missing.
+  // Checks for a mark that ends the call, whose closing brackets are missing.
   Match read_call_mark() {
     const Match mark = begins_call_mark(rest_);
     return mark == Match::kMore ? starved_ : mark;
@@ -146,7 +149,7 @@ class QuoteReader {
 
   std::string_view rest_;
   const StringContext context_;
-  Match starved_;  // what a text that ends too early says
+  Match starved_;  // result if the text ends too early
 };
 
 }  // namespace

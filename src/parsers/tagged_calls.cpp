@@ -8,12 +8,14 @@
 namespace heddle::parsers {
 namespace {
 
-constexpr size_t kMaxUnknownTypes = 64;  // looked up one by one
+// The most parameters outside the schema whose types are looked up; later ones have the type of a
+// parameter without a schema.
+constexpr size_t kMaxUnknownTypes = 64;
 constexpr std::string_view kLineBreak = "\n";
 constexpr std::string_view kLongLineBreak = "\r\n";
 
-// Whether the bracket that a value begins with is the tag's, doubled: a short word follows it, and
-// nothing else that a text with such a beginning has.
+// Whether the bracket at the beginning of a value belongs to the tag, doubled: only a short word
+// follows it, so that it cannot be text that begins with a bracket.
 bool may_be_doubled(std::string_view value) {
   constexpr size_t kMaxWord = 48;
   if (value.size() > kMaxWord || value.find_first_of("\n>", 1) != std::string_view::npos) {
@@ -88,7 +90,7 @@ Progress TaggedCallParser::read_between(std::string_view text, TextEnd end, size
   if (tag.match == Match::kYes) {
     const bool is_call = tag.kind == TagKind::kCall || tag.kind == TagKind::kSection;
     if (is_call) {
-      if (tag.closing) used += tag.size;  // else the next call begins
+      if (tag.closing) used += tag.size;  // an opening tag belongs to the next call
       end_arguments(out);
       return Progress::kDone;
     }
@@ -150,7 +152,7 @@ void TaggedCallParser::begin_value(const ParameterOpening& opening) {
 const ParameterType& TaggedCallParser::type_of(const std::string& parameter) {
   const auto [place, is_new] = types_.try_emplace({tool_, parameter});
   if (is_new && tools_ != nullptr) {
-    // One that the schema does not list costs a search of all of it.
+    // The type of a parameter that the schema does not list requires a search of the whole schema.
     const bool is_known = names().has_parameter(tool_, parameter);
     if (is_known || num_unknown_types_++ < kMaxUnknownTypes) {
       place->second = ParameterType::of(*tools_, tool_, parameter);
@@ -194,7 +196,8 @@ Progress TaggedCallParser::read_value(std::string_view text, TextEnd end, size_t
   }
   if (!take_value(piece, last, out)) return Progress::kFailed;
   if (last) in_value_ = false;
-  // An empty value ends here without a byte read, which must not look like a wait for more text.
+  // An empty value ends without consuming a byte, which must not be confused with a wait for more
+  // text.
   if (used == 0) return read_between(text, end, used, out);
   return Progress::kMore;
 }
@@ -204,7 +207,7 @@ void TaggedCallParser::begin_string(AnswerDeltas& out) {
   quote_open_ = true;
 }
 
-// False when it has become too long.
+// Appends to the value. Returns false if it has become too long.
 bool TaggedCallParser::take_value(std::string_view piece, bool last, AnswerDeltas& out) {
   if (dropped_) return true;
   if (!value_begun_ && !piece.empty()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// TaggedCallParser reads calls whose arguments are tagged text, and makes JSON of them:
+// TaggedCallParser parses calls whose arguments are tagged text, and converts them to JSON:
 //
 //   qwen3_coder  <tool_call>\n<function=f>\n<parameter=p>\nvalue\n</parameter>\n</function>\n
 //                </tool_call>; without <tool_call> for a tool of the request
@@ -12,17 +12,17 @@
 //   seed_oss     as qwen3_coder, between <seed:tool_call> and </seed:tool_call>, and no line breaks
 //                around values
 //
-// In place of parameters a JSON object may stand. Any tag may be missing or misspelt as long as the
-// others say what is meant.
+// A JSON object may replace the parameters. Any tag may be missing or misspelt if the others
+// identify its meaning.
 //
-// For the end of a value see tagged_value.h.
+// tagged_value.h finds the end of a value.
 //
 // A value's type comes from the tool's schema (parameter_type.h). Strings are emitted while they
-// arrive, all else once it is complete. Of two parameters with one name the first counts. A
-// parameter whose name has blanks or '<' is dropped.
+// arrive, other values when they are complete. Of two parameters with one name the first one is
+// used. A parameter whose name contains blanks or '<' is dropped.
 //
 // Threading: thread-compatible.
-// Memory:    a value that is no string is held, at most kMaxValueBytes; a longer one fails the
+// Memory: a value that is not a string is held back, at most kMaxValueBytes; a longer one fails the
 // call.
 #pragma once
 
@@ -47,7 +47,7 @@ class TaggedCallParser final : public ToolCallParser {
  public:
   static constexpr size_t kMaxValueBytes = 4 << 20;
 
-  // `tools` is the request's list.
+  // `tools` is the request's list of tools.
   TaggedCallParser(TaggedCallFormat format, std::shared_ptr<const nlohmann::ordered_json> tools,
                    ToolCallParserOptions options);
 
@@ -70,26 +70,29 @@ class TaggedCallParser final : public ToolCallParser {
   [[nodiscard]] const ParameterType& type_of(const std::string& parameter);
 
   const std::shared_ptr<const nlohmann::ordered_json> tools_;
-  std::map<std::pair<std::string, std::string>, ParameterType> types_;  // by tool and parameter
+  // types of parameters, by (tool, parameter)
+  std::map<std::pair<std::string, std::string>, ParameterType> types_;
   size_t num_unknown_types_ = 0;
   const CallTags tags_;
   TaggedValueEnd value_end_;
 
-  // Tool that is called.
+  // Name of the tool in the current call.
   std::string tool_;
-  std::set<std::string, std::less<>> names_;  // parameter names so far
+  std::set<std::string, std::less<>> names_;  // names of the call's parameters so far
   bool in_value_ = false;
 
-  // Current parameter.
+  // Name of the current parameter.
   std::string parameter_;
   bool dropped_ = false;
-  bool is_string_ = false;  // the value is emitted as it arrives
+  bool is_string_ = false;  // the current value is a string and is emitted as it arrives
   bool quote_open_ = false;
-  bool value_begun_ = false;     // the value's leading line break, if any, was skipped
-  std::string_view line_break_;  // around the value: "\n" or "\r\n"
+  bool value_begun_ = false;     // the value's leading line break, if any, has been skipped
+  std::string_view line_break_;  // line break before and after the value: "
+                                 // " or "\r
+                                 // "
   ParameterType type_;
-  std::string lead_;   // text before the value, ", \"name\": ", until emitted
-  std::string value_;  // held back
+  std::string lead_;   // JSON text before the value, ", \"name\": ", that is not emitted yet
+  std::string value_;  // text of the value that is held back
 };
 
 }  // namespace heddle::parsers

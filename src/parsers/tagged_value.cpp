@@ -7,7 +7,7 @@
 namespace heddle::parsers {
 namespace {
 
-// In TagScan::open_tags.
+// A character of TagScan::open_tags: an open section.
 constexpr char kOpenSection = 's';
 constexpr char kOpenCall = 'c';
 
@@ -59,7 +59,7 @@ TaggedValueEnd::Scan TaggedValueEnd::find(std::string_view text, TextEnd end) {
     found.size = scan_.doubt->position;
   }
   if (!found.ends && end == TextEnd::kStopped && found.size == text.size()) end_at(found.size, 0);
-  // A line break before what may be the end waits for it.
+  // A line break before a possible end is held back until the end is decided.
   if (!found.ends && found.size > 0 && text[found.size - 1] == '\n') --found.size;
   if (!found.ends && found.size > 0 && text[found.size - 1] == '\r') --found.size;
   return found;
@@ -72,7 +72,8 @@ void TaggedValueEnd::pass(size_t used, std::string_view piece) {
   if (scan_.doubt) scan_.doubt->position -= used;
 }
 
-// Where the format is kept to the letter: its closing tag, and behind it what it has there.
+// The end in an answer that is constrained to the format: the exact closing tag and the exact text
+// after it.
 TaggedValueEnd::TagEnd TaggedValueEnd::read_exact_end(std::string_view text) const {
   std::string_view found;
   const Match match = begins_with(text, tags_.format().value_ends, &found);
@@ -83,8 +84,8 @@ TaggedValueEnd::TagEnd TaggedValueEnd::read_exact_end(std::string_view text) con
   return {.match = tags_.begins_next_tag(behind.substr(space)), .size = found.size()};
 }
 
-// A value's closing tag without its first bracket: "/parameter>". Behind it comes what only a
-// closing tag of this format has there.
+// Finds a value's closing tag without its first bracket: "/parameter>". Text that can only follow a
+// closing tag of this format must follow it.
 TaggedValueEnd::TagEnd TaggedValueEnd::read_bare_end(std::string_view text, char before,
                                                      TextEnd end) const {
   if (before == '<' || before == '\\' || !scan_.open_tags.empty()) return {};
@@ -105,9 +106,9 @@ TaggedValueEnd::TagEnd TaggedValueEnd::read_bare_end(std::string_view text, char
   return {};
 }
 
-// Whether a call has ended before `text`, which follows one of its closing tags (all of them if
-// `closed`): another call begins, nothing follows, or the last closing tag and nothing after it.
-// Where the answer was cut, the value would have gone on.
+// Whether a call has ended before `text`, which follows one of the call's closing tags (all of them
+// if `closed`). It has if another call begins, if nothing follows, or if the last closing tag and
+// nothing else follows. In an answer that was cut, the value might have continued.
 Match TaggedValueEnd::ends_call(std::string_view text, bool closed, TextEnd end) const {
   const size_t space = space_size(text.substr(0, kMaxSpaceBetweenTags + 1));
   if (space > kMaxSpaceBetweenTags) return Match::kNo;
@@ -129,11 +130,11 @@ TaggedValueEnd::TagEnd TaggedValueEnd::value_ends_at(const CallTag& tag, std::st
   const bool is_glm = tags_.format().has_keys;
   const TagKind value = tags_.value_kind();
   const bool is_own = tag.closing ? tag.kind == value || (is_glm && tag.kind == TagKind::kParameter)
-                                  : is_glm && tag.kind == value;  // without its slash
+                                  : is_glm && tag.kind == value;  // the slash is missing
   size_t size = tag.size;
   std::string_view rest = text.substr(tag.size);
   if (is_own) {
-    if (rest.starts_with('>')) {  // doubled
+    if (rest.starts_with('>')) {  // a doubled bracket
       rest.remove_prefix(1);
       ++size;
     }
@@ -141,7 +142,7 @@ TaggedValueEnd::TagEnd TaggedValueEnd::value_ends_at(const CallTag& tag, std::st
       const size_t space = space_size(rest.substr(0, kMaxSpaceBetweenTags + 1));
       if (space > kMaxSpaceBetweenTags) return {};
       rest.remove_prefix(space);
-      // As the format spells it, the next tag is certain before its name is there.
+      // If spelt exactly, the next tag is certain before its name has arrived.
       if (tags_.begins_next_tag(rest) == Match::kYes) {
         return {.match = Match::kYes, .size = size};
       }
@@ -153,12 +154,12 @@ TaggedValueEnd::TagEnd TaggedValueEnd::value_ends_at(const CallTag& tag, std::st
       const bool is_more = rest.empty() || next.match == Match::kMore;
       if (is_more && end == TextEnd::kNone) return {.match = Match::kMore};
       if (is_more) return {.match = Match::kYes, .size = size};
-      if (next.match == Match::kYes && next.closing && next.kind == value) {  // doubled
+      if (next.match == Match::kYes && next.closing && next.kind == value) {  // a doubled tag
         rest.remove_prefix(next.size);
         continue;
       }
       if (next.match == Match::kYes && is_glm && next.kind == value && !next.closing) {
-        // The next value, of which the key is missing.
+        // The next value, without its key.
         const ParameterOpening opening =
             tags_.read_unopened(rest.substr(next.size), value_.tool, *value_.parameters);
         const bool is_starved = opening.match == Match::kMore && end != TextEnd::kNone;
@@ -183,7 +184,7 @@ TaggedValueEnd::TagEnd TaggedValueEnd::value_ends_at(const CallTag& tag, std::st
         return {.match = is_starved ? Match::kNo : next_value.match, .size = size};
       }
       const ParameterOpening opening =
-          tags_.read_opening(rest, value_.tool);  // whose first tag is missing
+          tags_.read_opening(rest, value_.tool);  // the next parameter, without its first tag
       if (opening.match == Match::kMore && end == TextEnd::kNone) return {.match = Match::kMore};
       return {.match = opening.match == Match::kYes ? Match::kYes : Match::kNo, .size = size};
     }
@@ -213,8 +214,8 @@ TaggedValueEnd::TagEnd TaggedValueEnd::value_ends_at(const CallTag& tag, std::st
   return {.match = may_end ? Match::kYes : Match::kNo, .in_doubt = true};
 }
 
-// The header of a call that is quoted in a value. A bare mark followed by the value's own closing
-// tag is not a call.
+// The header of a call that is quoted in a value. A mark without a header that is directly followed
+// by the value's own closing tag is not a call.
 CallHeader TaggedValueEnd::read_inner_header(const CallTag& tag, std::string_view text,
                                              TextEnd end) const {
   const bool is_call = tag.kind == TagKind::kCall || tag.kind == TagKind::kSection;
@@ -229,12 +230,12 @@ CallHeader TaggedValueEnd::read_inner_header(const CallTag& tag, std::string_vie
   return header;
 }
 
-// Notes the tag at the scan's position as uncertain; the first one counts.
+// Records the tag at the current position as an uncertain end; only the first one is kept.
 void TaggedValueEnd::doubt(const TagEnd& end) {
   if (!scan_.doubt) scan_.doubt = Doubt{.position = scan_.position, .size = end.size};
 }
 
-// Removes the quoted calls that a closing tag of this kind ends.
+// Closes the quoted calls that a closing tag of this kind ends.
 void TaggedValueEnd::close_inner_call(TagKind kind) {
   std::string& open = scan_.open_tags;
   size_t left = open.size() - (open.back() == kOpenCall ? 1 : 0);
@@ -246,14 +247,14 @@ void TaggedValueEnd::close_inner_call(TagKind kind) {
   open.resize(left);
 }
 
-// Decides the tag at the front of `text`. kYes: the value ends there. kNo: the tag is the value's,
-// `size` bytes of it are passed over.
+// Decides the tag at the beginning of `text`. kYes: the value ends there. kNo: the tag is part of
+// the value, and `size` bytes of it are skipped.
 TaggedValueEnd::TagEnd TaggedValueEnd::decide_tag(std::string_view text, bool line_begins,
                                                   TextEnd end) {
   const TagEnd passed{.match = Match::kNo, .size = 1};
   const CallTag tag = tags_.read(text);
   if (tag.match == Match::kMore && end == TextEnd::kStopped) {
-    // Its beginning is all there is of the closing tag.
+    // The text ends after the beginning of a closing tag.
     const bool ends = tag.closing || text.size() == 1;
     return ends ? TagEnd{.match = Match::kYes, .size = text.size()} : passed;
   }

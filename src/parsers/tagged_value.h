@@ -1,26 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// TaggedValueEnd finds the end of a parameter's value, which is text between tags and may hold any
-// tags itself.
+// TaggedValueEnd finds the end of a parameter's value, which is text between tags and may itself
+// contain any tags.
 //
-// A value ends at the first closing tag that another parameter's or the call's end follows; any
-// other is part of the value. Where that tag is missing it ends at another parameter of the tool
-// whose tag begins a line, or at the call's end, if what follows that is no text.
+// A value ends at the first of its closing tags after which another parameter or the call's end
+// follows; other closing tags are part of the value. If that tag is missing, the value ends at
+// another parameter of the tool whose tag begins a line, or at the call's end, provided that no
+// text follows the call.
 //
-// A text value may quote a whole call. The calls that begin inside a text are counted, so that a
-// quoted call's closing tags do not end the text. The end is uncertain at two kinds of tag: a known
-// tool's call that begins a line, and a call's closing tag that ends a line and has text after it.
-// If a certain end (the rule above) comes later, both belong to the value. If the answer stops
-// first, the value's own closing tag is missing: the value ends at the first uncertain tag, and the
-// text after it is read as calls and content. From then on uncertain tags end values at once, so
-// that no text is read more than twice.
+// A text value may quote a whole call. Calls that begin inside a text are counted, so that a quoted
+// call's closing tags do not end the text. The end is uncertain at two kinds of tags: one that
+// begins a line and a call of a known tool, and a call's closing tag that ends a line and has text
+// after it. If a certain end (by the rule above) comes later, these tags belong to the value. If
+// the answer stops first, the value's own closing tag is missing: the value ends at the first
+// uncertain tag, and the text after it is read as calls and content. From then on uncertain tags
+// end values at once, so that no text is read more than twice.
 //
 // From the first uncertain tag on, the value is held back until its end is certain, or until
-// kMaxDoubtBytes have come, which then are the value's. A value that cannot be a string holds no
-// quoted call: it ends where the next call begins. In an answer that was cut off, uncertain tags
-// belong to the value.
+// kMaxDoubtBytes have arrived, which then belong to the value. A value that cannot be a string
+// contains no quoted call: it ends where the next call begins. In an answer that was cut off,
+// uncertain tags belong to the value.
 //
-// Threading: thread-compatible. The tags, the names and the set of parameters outlive it.
-// Cost:      O(text), however it arrives.
+// Threading: thread-compatible. The tags, the names and the set of parameters must outlive this
+// object.
+// Cost:      O(text), however it is split.
 #pragma once
 
 #include <cstddef>
@@ -41,51 +43,53 @@ class TaggedValueEnd {
  public:
   static constexpr size_t kMaxDoubtBytes = 1 << 20;
 
-  // `is_exact`: the answer is held to the format's spelling.
+  // `is_exact`: the answer is constrained to the format's spelling.
   TaggedValueEnd(const CallTags& tags, const ToolNames& names, bool is_exact)
       : tags_(tags), names_(names), is_exact_(is_exact) {}
 
   struct Value {
     std::string tool;
-    const std::set<std::string, std::less<>>* parameters = nullptr;  // parameters of the call so
-                                                                     // far
-    bool may_hold_call = false;                                      // the value may be a string
+    // names of the call's parameters so far
+    const std::set<std::string, std::less<>>* parameters = nullptr;
+    // the value may be a string, which can quote a call
+    bool may_hold_call = false;
   };
 
-  // A value begins.
+  // Begins a value.
   void begin(Value value);
 
   struct Scan {
-    size_t size = 0;         // bytes that belong to the value
-    bool ends = false;       // the value ends after them
-    size_t behind = 0;       // where the text after the end begins
-    bool is_closed = false;  // by the value's closing tag
+    size_t size = 0;         // number of bytes that belong to the value
+    bool ends = false;       // true: the value ends after these bytes
+    size_t behind = 0;       // position in the text after the value's end
+    bool is_closed = false;  // true: the value's closing tag ended it
   };
 
-  // Looks for the end in `text`, the part of the value that was not passed yet.
+  // Searches for the end in `text`, the part of the value that pass() has not consumed.
   [[nodiscard]] Scan find(std::string_view text, TextEnd end);
 
-  // The first `used` bytes of find()'s text are read; of these `piece` is the value's.
+  // Consumes the first `used` bytes of find()'s text; `piece` is the part of them that belongs to
+  // the value.
   void pass(size_t used, std::string_view piece);
 
  private:
-  // Whether a value ends at a tag, and where what belongs to that ends.
+  // Whether a value ends at a tag, and the position after everything that belongs to that end.
   struct TagEnd {
     Match match = Match::kNo;
     size_t size = 0;
-    bool in_doubt = false;  // the value ends here only if no certain end comes later
+    bool in_doubt = false;  // the end is uncertain: it holds only if no certain end comes later
   };
 
   // The first uncertain tag of a value.
   struct Doubt {
     size_t position = 0;
-    size_t size = 0;  // bytes of the closing tag, which are not the value's
+    size_t size = 0;  // bytes of the closing tag, which do not belong to the value
   };
 
-  // How far the value was read. Positions count from the first byte that was not passed.
+  // The progress of find() in a value. Positions count from the first byte that was not consumed.
   struct TagScan {
-    size_t position = 0;         // tags before this are decided
-    bool one_line = true;        // no line break since the value's tag
+    size_t position = 0;         // all tags before this position are decided
+    bool one_line = true;        // no line break since the value's opening tag
     std::string open_tags = {};  // open tags of calls inside the value: kOpenSection, kOpenCall
     int64_t num_open_calls = 0;  // open calls among those tags
     std::optional<Doubt> doubt = {};
@@ -105,9 +109,10 @@ class TaggedValueEnd {
   const CallTags& tags_;
   const ToolNames& names_;
   const bool is_exact_;
-  bool doubts_end_ = false;  // a value's closing tag was missing: later values end at doubts
+  bool doubts_end_ = false;  // an earlier value had no closing tag: values now end at uncertain
+                             // tags
   Value value_;
-  char last_byte_ = ' ';  // that was passed of the value
+  char last_byte_ = ' ';  // last consumed byte of the value
   TagScan scan_;
 };
 

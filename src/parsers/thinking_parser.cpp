@@ -24,8 +24,8 @@ bool is_think_word(std::string_view word) {
   return meant && kThinkWords[*meant].front() == word.front();
 }
 
-// A tag without what its word begins with: <seed:think>, and what says whether it opens or closes,
-// as in <|START_THINKING|> and <|END_THINKING|>.
+// Reads a tag and removes what precedes its word: <seed:think>, or words that say whether it opens
+// or closes, as in <|START_THINKING|> and <|END_THINKING|>.
 LooseTag read_think_tag(std::string_view text) {
   LooseTag tag = read_loose_tag(text);
   for (const std::string_view lead : {"start", "end", "seed"}) {
@@ -37,13 +37,13 @@ LooseTag read_think_tag(std::string_view text) {
   return tag;
 }
 
-// The first letters of the words of tags.
+// The first letters of the words of all tags.
 constexpr std::string_view kFirstLetters = "trse";
 
 // If one of these precedes a tag inside the reasoning, the reasoning only mentions the tag.
 constexpr std::string_view kBeforeNamedTag = " \t`'\"(";
 
-// Number of letters at the front.
+// Number of letters at the beginning.
 size_t bare_prefix(std::string_view text) {
   const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
   return static_cast<size_t>(std::ranges::find_if_not(text, is_letter) - text.begin());
@@ -148,7 +148,7 @@ void ThinkingParser::enter_reasoning(const Tag& tag) {
 }
 
 // Whether the bracket of the tag before `text` is doubled: "</think>>". If a blank or an operator
-// follows, the bracket is text: "> quoted", ">= 3".
+// follows the bracket, it is text: "> quoted", ">= 3".
 Match ThinkingParser::doubled_bracket(std::string_view text, TextEnd end) {
   if (!follows_tag_ || text.empty()) return Match::kNo;
   const bool may_double = !is_exact_ && tags_.close.ends_with('>') && text.front() == '>';
@@ -158,7 +158,7 @@ Match ThinkingParser::doubled_bracket(std::string_view text, TextEnd end) {
   return text.substr(1).find_first_of(" >=") == 0 ? Match::kNo : Match::kYes;
 }
 
-// The label after an opening tag, even if a misspelt one on its own line.
+// Reads the label after an opening tag. A misspelt label counts if it is alone on its line.
 Match ThinkingParser::label_at(std::string_view text, TextEnd end, size_t& size) const {
   constexpr size_t kMaxLabel = 16;
   size = tags_.label.size();
@@ -194,8 +194,8 @@ size_t ThinkingParser::read_after_open(std::string_view text, TextEnd end, Answe
   return size;
 }
 
-// The tag at the front when both tags have the same word, as Gemma's <|channel>thought and
-// <channel|>; the label distinguishes them.
+// The tag at the beginning of `text` if opening and closing tag have the same word, as in Gemma's
+// <|channel>thought and <channel|>; the label distinguishes them.
 ThinkingParser::Tag ThinkingParser::labelled_tag_at(std::string_view text, bool closing,
                                                     TextEnd end) const {
   const LooseTag tag = read_loose_tag(text);
@@ -237,7 +237,7 @@ void ThinkingParser::count_quotes(std::string_view text) {
   }
 }
 
-// The opening or closing tag at the front, even if misspelt.
+// The opening or closing tag at the beginning of `text`, also if misspelt.
 ThinkingParser::Tag ThinkingParser::tag_at(std::string_view text, bool closing, TextEnd end) const {
   const std::string_view exact = closing ? tags_.close : tags_.open;
   if (text.starts_with(exact)) {
@@ -312,7 +312,7 @@ size_t ThinkingParser::skip_newlines(std::string_view text, AnswerDeltas& out) {
   return size;
 }
 
-// Either tag may be repeated.
+// Opening and closing tags may be repeated.
 size_t ThinkingParser::read_after_close(std::string_view text, TextEnd end, AnswerDeltas& out) {
   const Match doubled = doubled_bracket(text, end);
   if (doubled == Match::kMore) return 0;
@@ -351,8 +351,8 @@ Match ThinkingParser::content_tag_at(std::string_view text) const {
   return begins_with(text, {&content_marks_.open, 1}, &ignored);
 }
 
-// Reports whether `text` starts with a mark that only the final answer has: one of the special
-// tokens around content, or the content tag at the start of a line.
+// Whether `text` begins with a mark that only the final answer has: one of the special tokens
+// around content, or the content tag at the beginning of a line.
 Match ThinkingParser::begins_content(std::string_view text) const {
   if (!content_marks_.special.empty()) {
     std::string_view ignored;
@@ -394,7 +394,7 @@ size_t ThinkingParser::read_mark(std::string_view text, TextEnd end, AnswerDelta
   std::string_view mark;
   Match match = begins_with(text, call_marks_, &mark);
   const bool is_open = match == Match::kNo && text.starts_with(tags_.open);
-  if (is_open) {  // doubled if on its own line, otherwise a word of the reasoning
+  if (is_open) {  // on its own line the tag is doubled, otherwise it is a word of the reasoning
     mark = tags_.open;
     const std::string_view behind = text.substr(mark.size());
     if (behind.empty() && end == TextEnd::kNone) return 0;

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// ThinkingParser: answers that may begin with reasoning between two tags; what follows it is
-// content with tool calls.
+// ThinkingParser: parses answers that may begin with reasoning between two tags. The text after it
+// is content, which may contain tool calls.
 //
-// White space before an opening tag, a tag, however often it is repeated, and line breaks after a
-// tag belong to no part. A tag may be misspelt: "<thinking>", "</ think >", "</think" before a line
-// break, "</think>>". A closing tag that the reasoning quotes does not end it: `</think>`, where
-// the quote or backtick before it is the first of its line that is open. An opening tag that begins
-// a line of the content begins reasoning again, unless it is in a code fence. Reasoning that is
-// never closed is reasoning to the end, but for tool calls inside of it, behind which it goes on;
-// white space behind them is dropped. A closing tag in content that closes nothing is dropped where
-// it stands alone. The marks of a format around content are dropped (ContentMarks).
+// White space before an opening tag, a tag with its repetitions, and line breaks after a tag belong
+// to neither part. A tag may be misspelt: "<thinking>", "</ think >", "</think" before a line
+// break, "</think>>". A closing tag that the reasoning quotes does not end it: `</think>`, unless
+// the quote or backtick before the tag closes an earlier one on its line. An opening tag at the
+// beginning of a content line begins reasoning again, unless it is in a code fence. Reasoning that
+// is never closed extends to the end of the answer. Tool calls may interrupt it; white space after
+// them is dropped. A closing tag in content without an open one is dropped if it is alone on its
+// line. A format's marks around content are dropped (ContentMarks).
 //
-// Threading: thread-compatible. Cost: O(text), however it arrives.
+// Threading: thread-compatible. Cost: O(text), however it is split.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ namespace heddle::parsers {
 
 class ThinkingParser final : public AnswerParser {
  public:
-  // `calls` may be null: calls stay text.
+  // `calls` may be null: calls then stay text.
   ThinkingParser(const AnswerParserOptions& options, std::unique_ptr<ToolCallParser> calls);
 
   void push(std::string_view text, AnswerDeltas& out) override;
@@ -43,19 +43,19 @@ class ThinkingParser final : public AnswerParser {
 
  private:
   enum class State : uint8_t {
-    kStart,      // an opening tag may come
-    kAfterOpen,  // line breaks are passed over
+    kStart,      // at the beginning, where an opening tag may come
+    kAfterOpen,  // after an opening tag: line breaks are skipped
     kReasoning,
-    kCalls,       // inside of reasoning
-    kAfterClose,  // line breaks are passed over; either tag may come again
+    kCalls,       // in calls inside reasoning
+    kAfterClose,  // after a closing tag: line breaks are skipped, and either tag may follow
     kContent,
   };
 
-  // A tag at the front of a text.
+  // A tag at the beginning of a text.
   struct Tag {
     Match match = Match::kNo;
     size_t size = 0;
-    std::string word = {};  // see LooseTag
+    std::string word = {};  // see LooseTag::word
   };
 
   size_t step(std::string_view text, TextEnd end, AnswerDeltas& out);
@@ -69,8 +69,8 @@ class ThinkingParser final : public AnswerParser {
   [[nodiscard]] Match doubled_bracket(std::string_view text, TextEnd end);
   void run(TextEnd end, AnswerDeltas& out);
   void emit_reasoning(std::string_view text, AnswerDeltas& out);
-  void emit_tag(std::string_view text, AnswerDeltas& out) const;  // if reasoning is emitted as
-                                                                  // content
+  // emits the tag as content if reasoning is emitted as content
+  void emit_tag(std::string_view text, AnswerDeltas& out) const;
 
   void enter_reasoning(const Tag& tag);
   [[nodiscard]] Tag tag_at(std::string_view text, bool closing, TextEnd end) const;
@@ -87,17 +87,17 @@ class ThinkingParser final : public AnswerParser {
   const bool is_exact_;  // AnswerParserOptions::is_held_to_form
   const std::unique_ptr<ToolCallParser> calls_;
   std::vector<std::string_view> call_marks_;
-  std::string mark_bytes_;  // first ones, of marks inside reasoning
+  std::string mark_bytes_;  // first bytes of the marks that may occur inside reasoning
   State state_;
   Patience patience_{kMaxHeaderBytes};
-  bool inside_;                 // the answer begins inside reasoning
-  bool follows_tag_ = false;    // nothing was read since the last tag
-  bool awaits_label_ = false;   // the opening tag's label may come
-  bool content_begun_ = false;  // the tag where content begins was read
+  bool inside_;                 // true: the answer begins inside reasoning
+  bool follows_tag_ = false;    // nothing has been read since the last tag
+  bool awaits_label_ = false;   // the label of the opening tag may follow
+  bool content_begun_ = false;  // the tag at which content begins has been read
   std::string word_;            // word of the opening tag
-  bool drops_space_ = false;    // a call inside reasoning ended here
+  bool drops_space_ = false;    // a call inside reasoning just ended: white space is dropped
   char last_byte_ = '\n';       // last byte of the reasoning
-  bool in_backticks_ = false;   // in the reasoning's last line
+  bool in_backticks_ = false;   // the last line of the reasoning has an open backtick
   bool in_quotes_ = false;
   UnreadText unread_;
 };

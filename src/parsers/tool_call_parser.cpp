@@ -10,7 +10,7 @@
 namespace heddle::parsers {
 namespace {
 
-// Characters that prose writes before a mark that it names.
+// Characters that precede a mark if prose only mentions it.
 constexpr std::string_view kBeforeNamedMark = " \t`'\"(";
 
 bool quotes_mark(char c) { return std::string_view("`'\"(").find(c) != std::string_view::npos; }
@@ -29,9 +29,9 @@ constexpr std::string_view kFenceWords[] = {"toolcall", "toolcalls", "toolcode",
 // Words of tags that models put around calls in any format.
 constexpr std::string_view kWrapperWords[] = {"tools",        "toolcalls",     "toolcall",
                                               "functioncall", "functioncalls", "tooluse"};
-constexpr int kMaxWrappers = 4;  // nested wrappers around a call
+constexpr int kMaxWrappers = 4;  // most wrapper tags around a call
 
-// A tag around calls at the front of a text.
+// Finds a foreign tag around calls at the beginning of a text.
 LooseTag wrapper_at(std::string_view text, bool closing) {
   if (!text.starts_with('<')) return {};
   LooseTag tag = read_loose_tag(text);
@@ -50,7 +50,7 @@ bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')
 // Whether a tag without its first bracket may begin: "tool_call>", "|tool_call|>".
 bool may_begin_bare_tag(char c) { return is_letter(c) || c == '|' || c == '\xEF'; }
 
-// A closing tag without its first bracket: "/tool_call>". It may lack the slash, too.
+// Finds a closing tag without its first bracket: "/tool_call>". Its slash may be missing, too.
 Closing bare_closing(std::string_view text, std::span<const std::string_view> words) {
   const LooseTag tag = read_bare_tag(text);
   const bool may_be = std::ranges::any_of(
@@ -62,7 +62,8 @@ Closing bare_closing(std::string_view text, std::span<const std::string_view> wo
   return is_tag ? Closing{.match = Match::kYes, .size = tag.size} : Closing{};
 }
 
-// Whether the text cut off after a call was about to close it.
+// Whether the text at which the answer was cut, after a call, was the beginning of the call's
+// closing mark.
 bool begins_closing(std::string_view text) {
   return text.starts_with("</") || text.starts_with("<|") || text.starts_with("<｜") ||
          text.starts_with("[/") || std::string_view("<tool_call|>").starts_with(text) ||
@@ -85,8 +86,8 @@ bool ToolCallParser::is_opening(const LooseTag& tag) const {
   return word.front() == tag.word.front() || word.substr(1) == tag.word;
 }
 
-// Reports whether the text begins with more opening tags in a row than any call has; kMore if the
-// text ends before that is decided.
+// Whether the text begins with more consecutive opening tags than any call has; kMore if the text
+// ends before that is decided.
 Match ToolCallParser::has_endless_tags(std::string_view text) const {
   constexpr int kMostTags = 8;
   if (is_exact()) return Match::kNo;
@@ -105,7 +106,8 @@ Match ToolCallParser::has_endless_tags(std::string_view text) const {
   }
 }
 
-// Reads a bounded part of the text, so that the result does not depend on how the text is split.
+// Reads a header from a bounded part of the text, so that the result does not depend on how the
+// text is split.
 CallHeader ToolCallParser::header_at(std::string_view text, Place place, bool is_exact,
                                      TextEnd end) const {
   const bool is_long = text.size() >= kMaxHeaderBytes;
@@ -123,8 +125,8 @@ CallHeader ToolCallParser::header_at(std::string_view text, Place place, bool is
   return header;
 }
 
-// The header with what surrounds the arguments once more: {"arguments": {..}}, of a tool without
-// such a parameter. kMore if it takes more text to tell.
+// Removes an additional object around the arguments, {"arguments": {..}}, if the tool has no such
+// parameter. kMore if more text is needed to decide.
 CallHeader ToolCallParser::unwrapped(CallHeader header, std::string_view text) const {
   constexpr std::string_view kWrappers[] = {"\"arguments\"", "\"parameters\"", "\"properties\""};
   const bool may_be = header.kind == ArgumentsKind::kJson && !header.arguments &&
@@ -150,7 +152,7 @@ CallHeader ToolCallParser::unwrapped(CallHeader header, std::string_view text) c
   return header;
 }
 
-// A call of one of the request's tools in another format, after marks that begin a call.
+// Reads a call of one of the request's tools in another format, after marks that begin a call.
 CallHeader ToolCallParser::read_other_header(std::string_view text, bool is_marked) const {
   CallCursor cursor(text);
   unsigned tags = 0;
@@ -174,7 +176,7 @@ CallHeader ToolCallParser::read_other_header(std::string_view text, bool is_mark
   return header.match == Match::kYes && !names().has(header.name) ? CallHeader{} : header;
 }
 
-// Finds an empty list of calls, "[]", after a mark. It is dropped. Where the mark may also be plain
+// Finds an empty list of calls, "[]", after a mark; it is dropped. If the mark can also be plain
 // text, the list counts only if the closing mark follows.
 Closing ToolCallParser::empty_list(std::string_view text) const {
   CallCursor cursor(text);
@@ -191,7 +193,8 @@ Closing ToolCallParser::empty_list(std::string_view text) const {
   return {.match = match, .size = cursor.position() + stray.size()};
 }
 
-// Code fences and tags around calls, in any order, followed by a call. Bounded as header_at().
+// Reads code fences and tags around calls, in any order, followed by a call. Bounded like
+// header_at().
 CallHeader ToolCallParser::read_wrapped_header(std::string_view text, TextEnd end) const {
   if (text.size() >= kMaxHeaderBytes) {
     const std::string_view seen = text.substr(0, kMaxHeaderBytes - 1);
@@ -219,7 +222,7 @@ CallHeader ToolCallParser::read_wrapped_header(std::string_view text, TextEnd en
   return {};
 }
 
-// A call inside of fences and tags; `says_call`: one of these says that it is one.
+// Reads a call inside of fences and tags. `says_call`: one of these shows that it is a call.
 CallHeader ToolCallParser::header_inside(std::string_view text, bool says_call, TextEnd end) const {
   const Candidate inside = candidate_at(text, /*line_begins=*/true, marks_.may_be_missing);
   CallHeader header;
@@ -403,7 +406,7 @@ ToolCallParser::Candidate ToolCallParser::candidate_at(std::string_view text, bo
   return {};
 }
 
-// A mark without its first bracket where a line begins: "tool_call>", "function=f>".
+// Finds a mark without its first bracket at the beginning of a line: "tool_call>", "function=f>".
 LooseTag ToolCallParser::read_bare_mark(std::string_view text) const {
   LooseTag tag = read_bare_tag(text, bracket());
   const auto& words = marks_.opening_words;
@@ -445,7 +448,7 @@ ToolCallParser::Candidate ToolCallParser::find_candidate(std::string_view text) 
       ++place;
       continue;
     }
-    // White space at the content's beginning precedes its first line.
+    // White space at the content's beginning precedes the content's first line.
     line_begins = line_begins && at_start_ &&
                   (text[place] == ' ' || text[place] == '\t' || text[place] == '\r');
     const size_t from = place++;
@@ -520,7 +523,7 @@ size_t ToolCallParser::read_mark(const Candidate& mark, std::string_view text, T
   if (header.match == Match::kYes) return start_call(std::move(header), text, out);
   if (header.match == Match::kMore) {
     if (end == TextEnd::kNone) return 0;
-    // A tool's name alone is no beginning of a call.
+    // The name of a tool alone does not begin a call.
     const std::string_view behind_tag = is_line ? text : text.substr(mark.size);
     const bool is_sure =
         mark.found == Found::kMark || behind_tag.find_first_of("{[<") != std::string_view::npos;
@@ -544,8 +547,8 @@ size_t ToolCallParser::read_mark(const Candidate& mark, std::string_view text, T
   return mark.size;
 }
 
-// A mark that closes nothing: between other words, prose mentions it. If a word follows directly,
-// it is not a word itself.
+// Handles a mark that closes nothing. Between other words it is text, because prose mentions it. If
+// a word follows directly, the mark is not a word itself.
 size_t ToolCallParser::read_stray(const Candidate& mark, std::string_view text, TextEnd end,
                                   AnswerDeltas& out) {
   const std::string_view behind = text.substr(mark.size);
@@ -562,12 +565,12 @@ size_t ToolCallParser::read_stray(const Candidate& mark, std::string_view text, 
   return mark.size;
 }
 
-// Whether nothing but white space was read of the line.
+// Whether the current line contains only white space so far.
 bool ToolCallParser::line_begins() const {
   return at_start_ || last_byte_ == '\n' || space_.find('\n') != std::string::npos;
 }
 
-// Whether a mark that ends before `behind` is on a separate line.
+// Whether a mark that ends before `behind` is alone on its line.
 bool ToolCallParser::stands_alone(std::string_view behind) const {
   const bool begins = space_.empty() ? last_byte_ == '\n' : space_.back() == '\n';
   return begins && (behind.empty() || behind.front() == '\n' || behind.front() == '\r');
@@ -686,7 +689,7 @@ Closing ToolCallParser::read_loose_closing(std::string_view text,
   if (first == '}' || first == ']' || first == ')' || first == '>') {
     return {.match = Match::kYes, .size = 1};
   }
-  // A separator that no call follows.
+  // A separator that is not followed by a call.
   if (first != ',' && first != ';') return {};
   const std::string_view behind = text.substr(1);
   const size_t space = space_size(behind.substr(0, LooseTag::kMaxBytes));
@@ -696,7 +699,7 @@ Closing ToolCallParser::read_loose_closing(std::string_view text,
   return {.match = closes ? Match::kYes : Match::kNo, .size = closes ? size_t{1} : 0};
 }
 
-// White space waits for what comes after it: a call swallows it.
+// White space is held back until the text after it is known: white space before a call is dropped.
 void ToolCallParser::emit_text(std::string_view text, AnswerDeltas& out) {
   if (marks_.markers.empty()) {
     at_start_ = at_start_ && space_size(text) == text.size();

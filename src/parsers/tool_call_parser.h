@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// ToolCallParser finds tool calls in an answer's content. This class knows what all formats share:
-// text before and between calls, marks that may begin a call, white space that a call swallows,
-// numbers and ids. A format says what its calls look like inside.
+// ToolCallParser finds tool calls in an answer's content. This class implements what all formats
+// share: text before and between calls, marks that may begin a call, white space next to calls,
+// which is dropped, numbers and ids. A derived class parses the inside of its format's calls.
 //
-// Text that looks like a call at first is held back until it is certain: at most kMaxHeaderBytes,
-// white space at most kMaxSpaceBytes. Text that proves to be no call is content. Text between and
+// Text that may begin a call is held back until that is decided: at most kMaxHeaderBytes, white
+// space at most kMaxSpaceBytes. Text that turns out to be no call is content. Text between and
 // after calls is content unless it is blank.
 //
-// A mark that is missing, doubled or misspelt costs itself only. A call may lack its mark where a
-// line begins with what only a call of one of the request's tools does. A misspelt mark counts if
-// such a call follows it. Marks that belong to nothing are dropped where they stand alone. Between
-// the format's marks a call of one of the request's tools may be written as another format's: a
-// JSON object with the tool's name, or f(x=1). Code fences and tags that are none of the format's
-// around calls (<tools>, <function_calls>) are dropped.
+// A missing, doubled or misspelt mark affects nothing else. A call may lack its mark if a line
+// begins with text that can only be a call of one of the request's tools. A misspelt mark counts if
+// such a call follows it. Unrelated marks are dropped if they are alone on a line. Between the
+// format's marks a call of one of the request's tools may have another notation: a JSON object with
+// the tool's name, or f(x=1). Code fences and foreign tags around calls (<tools>, <function_calls>)
+// are dropped.
 //
-// The text that is not read yet is the owner's: read() is given all of it each time.
+// The caller owns the text that is not consumed yet and passes all of it to each read().
 //
 // Threading: thread-compatible.
-// Cost:      O(text), however it arrives.
+// Cost:      O(text), however it is split.
 #pragma once
 
 #include <cstddef>
@@ -40,16 +40,16 @@
 
 namespace heddle::parsers {
 
-// The places where a call may begin.
+// The positions at which a call may begin.
 enum class Place {
-  kMarker,  // at one of the format's marks, or at a tag that is like one
+  kMarker,  // at one of the format's marks, or at a similar tag
   kStart,   // at the very beginning of the content, without a mark
-  kLine,    // where a later line begins, without a mark
+  kLine,    // at the beginning of a later line, without a mark
   kNext,    // right after another call
 };
 
 struct ToolCallParserOptions {
-  // The id of a call that the model gives none.
+  // Makes the id of a call for which the model wrote none.
   std::function<std::string(std::string_view name, size_t index)> make_id;
   std::shared_ptr<const ToolNames> names;  // never null
   bool parallel = true;                    // false: calls after the first are dropped
@@ -60,12 +60,16 @@ struct ToolCallParserOptions {
 // The marks of a format.
 struct CallMarks {
   std::vector<std::string_view> markers;        // may begin a call anywhere
-  std::vector<std::string_view> opening_words;  // words of similar tags that open (loose_tag.h)
-  std::vector<std::string_view> strays;         // closing marks, dropped if nothing is open
-  std::vector<std::string_view> other_ends;     // also end a call, but may be content
-  bool are_special = false;                     // special tokens: even a single mark is not text
-  bool may_be_missing = false;                  // a line may begin with an unmarked call
-  bool start_may_be_call = false;               // so may the content, even for unknown tools
+  std::vector<std::string_view> opening_words;  // words of similar tags that also open a call
+                                                // (loose_tag.h)
+  std::vector<std::string_view> strays;         // closing marks that are dropped if nothing is open
+  std::vector<std::string_view> other_ends;     // marks that also end a call, but may otherwise be
+                                                // content
+  bool are_special = false;                     // marks are special tokens: a single one is never
+                                                // text
+  bool may_be_missing = false;                  // a line may begin with a call without its mark
+  bool start_may_be_call = false;               // the content may begin with a call without its
+                                                // mark, even of an unknown tool
 };
 
 class ToolCallParser {
@@ -74,26 +78,26 @@ class ToolCallParser {
 
   virtual ~ToolCallParser() = default;
 
-  // Consumes the decided part of `text`, the unread text, and returns its number of bytes. `end`
-  // says whether more will come.
+  // Consumes the part of `text`, the unread text, that can be decided, and returns its number of
+  // bytes. `end`: kNone if more text may come.
   size_t read(std::string_view text, TextEnd end, AnswerDeltas& out);
 
-  // The same for calls nested in other text, the first of which begins here. `over` is set if no
-  // call or related mark follows; the text there is not consumed.
+  // As read(), for calls inside other text, the first of which begins here. Sets `over` if no call
+  // or related mark follows; the text there is not consumed.
   size_t read_calls(std::string_view text, TextEnd end, AnswerDeltas& out, bool& over);
 
   // Ends the text; `unread` is the text that read() did not consume. Called once.
   void finish(std::string_view unread, TextEnd end, AnswerDeltas& out);
 
-  // Adds a mark of something else that is dropped where it stands alone: a closing tag of
-  // reasoning. `is_special`: a special token, which is dropped everywhere.
+  // Adds a mark of another kind, such as a closing tag of reasoning, that is dropped if it is alone
+  // on a line. `is_special`: the mark is a special token, which is dropped everywhere.
   void add_stray(std::string_view mark, bool is_special = false) {
     strays_.push_back(mark);
     if (is_special) special_strays_.push_back(mark);
   }
 
-  // A mark at which something else begins, where it begins a line that is not within a code fence:
-  // the opening tag of reasoning. read() ends before it, and at_stop() is true until pass_stop().
+  // Sets a mark at which read() stops, such as the opening tag of reasoning, if it begins a line
+  // outside of code fences. read() ends before the mark, and at_stop() is true until pass_stop().
   void stop_at(std::string_view mark) { stop_ = mark; }
 
   [[nodiscard]] bool at_stop() const { return at_stop_; }
@@ -112,37 +116,37 @@ class ToolCallParser {
  protected:
   ToolCallParser(CallMarks marks, ToolCallParserOptions options);
 
-  // Whether `text` begins a call, as far as it goes; with `at_end` it goes no further. Changes
-  // nothing. `is_exact` is false for a tag that is only like a mark.
+  // Reads the header of a call at the beginning of `text`, as far as it has arrived; `at_end`: no
+  // more text comes. Changes no state. `is_exact` is false for a tag that is only similar to a
+  // mark.
   [[nodiscard]] virtual CallHeader read_header(std::string_view text, Place place, bool is_exact,
                                                bool at_end) const = 0;
 
-  // Whether a line that begins so may be a call without its mark, by its first bytes.
+  // Whether a line with these first bytes may be a call without its mark.
   [[nodiscard]] virtual Match may_begin_line(std::string_view text) const {
     (void)text;
     return Match::kNo;
   }
 
-  // The three below are for formats whose headers have ArgumentsKind::kFormat. A call begins, of
-  // which `header` was read.
+  // The three functions below are for formats whose headers have ArgumentsKind::kFormat. This one
+  // begins a call with the header `header`.
   virtual void begin_format_call(const CallHeader& header) { (void)header; }
 
-  // Reads arguments off the front of `text`, `used` bytes of it, and emits them. kFailed: what was
-  // emitted is an incomplete call, what was not used is content.
+  // Consumes arguments at the beginning of `text`, `used` bytes of it, and emits them. kFailed: the
+  // arguments emitted so far are an incomplete call, and the rest of the text is content.
   virtual Progress read_arguments(std::string_view text, TextEnd end, size_t& used,
                                   AnswerDeltas& out);
 
-  // The answer has stopped inside of the arguments. True: they are complete, and the rest of them
-  // was emitted.
+  // The answer stopped within the arguments. Returns true if they are complete; emits their rest.
   virtual bool finish_arguments(AnswerDeltas& out);
 
-  // Closing marks and what else follows a call and belongs to it. `kMore` if it takes more text to
-  // tell, `kYes` with the size for some of it, `kNo` when there is nothing left of it. White space
-  // before it is read already.
+  // Reads closing marks and other text that follows a call and belongs to it. `kYes`: `size` bytes
+  // of it were found; `kNo`: there is no more of it; `kMore`: more text is needed to decide. White
+  // space before it has been consumed already.
   [[nodiscard]] virtual Closing read_closing(std::string_view text) = 0;
 
-  // For read_closing(): `exact` tags, those that mean one of `words`, and brackets and separators
-  // that belong to nothing.
+  // Helper for read_closing(): reads tags that mean one of `words` (or `exact` ones), and unmatched
+  // brackets and separators.
   [[nodiscard]] static Closing read_loose_closing(std::string_view text,
                                                   std::span<const std::string_view> exact,
                                                   std::span<const std::string_view> words,
@@ -150,10 +154,10 @@ class ToolCallParser {
 
   void emit_arguments(std::string_view json, AnswerDeltas& out);
 
-  // Ends the arguments with a separate delta, the last one.
+  // Ends the arguments with a separate last delta.
   void emit_last_arguments(std::string_view json, AnswerDeltas& out);
 
-  // For arguments of this tool: the parameter that is meant by a key.
+  // For arguments of this tool: returns the parameter that a written key means.
   [[nodiscard]] JsonScanner::KeyReader key_reader(const std::string& tool) const;
 
   [[nodiscard]] const ToolNames& names() const { return *options_.names; }
@@ -169,15 +173,15 @@ class ToolCallParser {
     kBeginning,
     kMark,
     kLooseMark,
-    kBareMark,  // without its first bracket
+    kBareMark,  // a mark without its first bracket
     kLine,
     kFence,
-    kWrapper,  // a tag that may stand around calls
+    kWrapper,  // a foreign tag that may be around calls
     kStray,
     kStop
   };
 
-  // Where something may begin; kNothing at the text's end.
+  // A position at which something may begin; kNothing at the text's end.
   struct Candidate {
     size_t position = 0;
     Found found = Found::kNothing;
@@ -221,28 +225,28 @@ class ToolCallParser {
   const CallMarks marks_;
   const ToolCallParserOptions options_;
   std::vector<std::string_view> strays_;
-  std::vector<std::string_view> special_strays_;  // strays that are special tokens
-  std::string_view stop_;                         // see stop_at()
+  std::vector<std::string_view> special_strays_;  // stray marks that are special tokens
+  std::string_view stop_;                         // the mark of stop_at()
   bool at_stop_ = false;
   State state_ = State::kText;
   Patience patience_{kMaxHeaderBytes};
-  bool at_start_ = true;     // nothing but white space was read
+  bool at_start_ = true;     // only white space has been read so far
   char last_byte_ = '\n';    // last byte of the content
-  std::string space_;        // held back
-  bool long_space_ = false;  // the space grew too long and is text
+  std::string space_;        // white space that is held back
+  bool long_space_ = false;  // the white space exceeded kMaxSpaceBytes and counts as text
   size_t num_calls_ = 0;
-  bool blank_since_call_ = false;  // nothing but white space has come since a call
-  bool fence_is_open_ = false;     // a code fence began before a call
-  bool in_code_ = false;           // a code fence began in text
+  bool blank_since_call_ = false;  // only white space has come since the last call
+  bool fence_is_open_ = false;     // a code fence before the call is open
+  bool in_code_ = false;           // a code fence in the text is open
   // Kind of the current call's arguments.
   ArgumentsKind kind_ = ArgumentsKind::kFormat;
   JsonArguments json_;
   std::optional<PythonArguments> python_;
   std::string call_text_;
-  bool keeps_stray_ = false;  // the mark that ends a call which is shown as text
+  bool keeps_stray_ = false;  // the mark that ends a malformed call is shown as text, like the call
 };
 
-// Content in which no calls are looked for.
+// A parser that finds no calls in content.
 class NoCallParser final : public ToolCallParser {
  public:
   NoCallParser();

@@ -16,7 +16,8 @@ namespace {
 
 using NamesJson = nlohmann::ordered_json;
 
-constexpr size_t kMaxComparedBytes = 64;  // for misspelt names
+constexpr size_t kMaxComparedBytes = 64;  // the most bytes of a name that is compared with similar
+                                          // names
 
 const NamesJson* named_member(const NamesJson& object, const char* name) {
   if (!object.is_object()) return nullptr;
@@ -33,7 +34,7 @@ bool is_number(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-// Without the words that models write around a tool's name: "functions.f.call", "call_f_0".
+// Removes words that models write around a tool's name: "functions.f.call", "call_f_0".
 std::string_view without_affixes(std::string_view written) {
   constexpr std::string_view kPrefixes[] = {"functions_", "function_", "tools_", "tool_", "call_"};
   constexpr std::string_view kSuffixes[] = {".call", ".run", ".invoke", ".execute"};
@@ -50,7 +51,7 @@ std::string_view without_affixes(std::string_view written) {
   return written;
 }
 
-// Without what models write around names: quotes, space, "()".
+// Removes what models write around names: quotes, space, "()".
 std::string_view without_wrapping(std::string_view written) {
   constexpr std::string_view kWrapping = " \t\r\n\"'`";
   const size_t begin = written.find_first_not_of(kWrapping);
@@ -81,7 +82,7 @@ std::string ToolNames::NameIndex::resolve(std::string_view written) const {
     if (std::string name = find_word(written.substr(prefix + 1)); !name.empty()) return name;
   }
   if (written.size() > kMaxComparedBytes) return std::string(written);
-  // The only name that is so near.
+  // The most similar name, if there is only one.
   std::string nearest;
   size_t least = 3;
   for (size_t i = 0; i < std::min(in_order.size(), kMaxCompared); ++i) {

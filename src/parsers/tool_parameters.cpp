@@ -19,10 +19,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMaxChain = 64;  // chain of $ref and allOf at the root
+constexpr size_t kMaxChain = 64;  // most `$ref` and allOf in a chain at the root
 
-// Keywords about an object that ToolParameters reads. Others restrict the object as a whole, which
-// no schema of a single property expresses.
+// The keywords about an object that ToolParameters reads. Other keywords restrict the object as a
+// whole, which no schema of a single property can express.
 constexpr std::array<std::string_view, 7> kReadKeywords = {
     "$ref", "allOf", "type", "nullable", "properties", "required", "additionalProperties"};
 
@@ -53,8 +53,8 @@ bool maps_names_to_schemas(std::string_view keyword) {
          keyword == "patternProperties" || keyword == "dependentSchemas";
 }
 
-// Calls `visit` with the text of every reference into the document of `schema`, a Json or a const
-// Json. Values have none.
+// Calls `visit` with the text of every reference in `schema` that refers into the document; Schema
+// is Json or const Json. Values such as enum and const contain no references.
 template <typename Schema, typename Visit>
 void for_each_reference(Schema& schema, const Visit& visit) {
   if (schema.is_array()) {
@@ -80,12 +80,12 @@ std::string step_of(std::string_view text) {
   return grammar::pointer_step(text).value_or(std::string());
 }
 
-// The parts of the root that a schema's references lead to, directly or through each other.
+// The parts of the root that a schema's references reach, directly or indirectly.
 struct ReachedParts {
   bool is_any_reached = false;
   bool is_root_reached = false;
   bool are_all_definitions = true;
-  // By member of the root. A part is one entry of that member, or all of it: nullopt.
+  // By member of the root. A part is one entry of the member; nullopt: the whole member.
   std::map<std::string, std::set<std::optional<std::string>>> parts;
 };
 
@@ -235,7 +235,8 @@ void ToolParameters::merge_required() {
   }
 }
 
-// A schema that restricts further properties speaks of those that another schema lists, too.
+// A schema that restricts additional properties also restricts those that only another schema
+// lists.
 void ToolParameters::check_additional_properties() {
   for (const Json* const part : parts_) {
     const Json* const additional = member_of(*part, "additionalProperties");

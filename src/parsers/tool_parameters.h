@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // ToolParameters: the schema of a tool's arguments, split into one schema per property. Formats
-// that write each argument between tags of its own (call_form.h) hold every property to its own
+// that write each argument between separate tags (call_form.h) constrain each property by its own
 // schema.
 //
-// The root may be a `$ref` into the document or an `allOf`. Their properties are merged if each
-// property has one schema only. Other keywords that restrict the object as a whole are not
-// enforced.
+// The root may be a `$ref` into the document or an `allOf`. Their properties are merged, provided
+// that each property has only one schema. Other keywords that restrict the object as a whole are
+// not enforced.
 //
 // References are JSON pointers from the root (grammar/schema_references.h).
 //
-// Threading: thread-compatible. The schema outlives the object, which points into it.
+// Threading: thread-compatible. The schema must outlive this object, which points into it.
 #pragma once
 
 #include <set>
@@ -28,19 +28,18 @@ class ToolParameters {
 
   using Property = std::pair<std::string, const nlohmann::ordered_json*>;
 
-  // In the order in which the document lists them.
+  // The properties in the document's order.
   [[nodiscard]] const std::vector<Property>& properties() const { return properties_; }
 
-  // False if the schema lists no properties and allows any.
+  // False if the schema lists no properties and allows any properties.
   [[nodiscard]] bool has_properties() const { return has_properties_; }
 
   [[nodiscard]] bool requires_property(const std::string& name) const {
     return required_.contains(name);
   }
 
-  // The first statement about the whole object that the properties do not express, with its
-  // keyword:
-  // "`anyOf` at the root". Empty: there is none.
+  // The first statement about the whole object that the properties cannot express, with its
+  // keyword: "`anyOf` at the root". Empty if there is none.
   [[nodiscard]] const std::string& problem() const { return problem_; }
 
   // A standalone schema for `property`: `$ref` resolves as in the whole schema. `document` contains
@@ -60,7 +59,7 @@ class ToolParameters {
   void set_problem(std::string problem);
 
   const nlohmann::ordered_json& root_;
-  Schemas parts_;  // the root, and the schemas that apply to the same object
+  Schemas parts_;  // the root and the other schemas that apply to the same object
   std::vector<Property> properties_;
   std::set<std::string> required_;
   bool has_properties_ = false;

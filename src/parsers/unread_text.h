@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// UnreadText: the text of an answer that a parser has got and not read yet. A parser is a state
-// machine that reads it by steps, each off the front.
+// UnreadText: the text that a parser has received and not consumed yet. The parser is a state
+// machine; each of its steps consumes text from the front.
 //
 // Threading: thread-compatible.
 #pragma once
@@ -15,8 +15,8 @@ class UnreadText {
  public:
   void append(std::string_view text) { text_ += text; }
 
-  // Calls step(text) -> bytes it read off the front of `text`, which is all that is left, until a
-  // step reads nothing and leaves `state` as it was.
+  // Calls step(text) until a step consumes nothing and leaves `state` unchanged. `text` is all
+  // unread text; step() returns the number of bytes that it consumed at its front.
   template <typename State, typename Step>
   void read(const State& state, const Step& step) {
     size_t begin = 0;
@@ -29,7 +29,7 @@ class UnreadText {
     text_.erase(0, begin);
   }
 
-  // Empty after a read() whose steps took everything.
+  // The unread text; empty if the last read() consumed everything.
   [[nodiscard]] std::string_view text() const { return text_; }
 
  private:
