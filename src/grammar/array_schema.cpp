@@ -16,9 +16,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kFewItems = 8;          // longer counts use rules instead of repeated states
-constexpr int64_t kMaxWrittenItems = 64;  // required items that are written out; more are grouped
-                                          // by rules
+constexpr int64_t kFewItems = 8;          // larger counts use rules instead of repeated states
+constexpr int64_t kMaxWrittenItems = 64;  // most required items that are written out; larger
+                                          // numbers are grouped by rules
 constexpr int64_t kItemsOfRule = 32;
 // Most different values with uniqueItems: n values need 2^n states.
 constexpr size_t kMaxUniqueValues = 8;
@@ -74,9 +74,10 @@ class ArrayForm {
     }
   }
 
-  // Adds the items, from after the opening bracket and a blank.
+  // Adds the items; `at` is the state after the opening bracket and the white space.
   void add_items(NfaState at, NfaState to) {
-    // Writes items out until all further ones are alike: past the prefix and minItems.
+    // Items are written out up to the point after which all further ones are alike: past the prefix
+    // and minItems.
     const int64_t num_first = std::max(num_prefix_, int64_t{1});
     const int64_t num_alike = std::max(min_, num_first);
     const bool is_counted = max_ != INT64_MAX && max_ - num_alike > kFewItems;
@@ -140,7 +141,7 @@ class ArrayForm {
     }
   }
 
-  // A rule for at most `most` items, each after a comma.
+  // A rule for up to `most` items, each after a comma.
   RuleId more_items_rule(RuleId item, int64_t most) {
     const RuleId id = nfa_.add_rule("items of a list", counter_of({.min = 0, .max = most}));
     const Nfa::Rule rule = nfa_.rules()[id];
@@ -155,7 +156,7 @@ class ArrayForm {
     return id;
   }
 
-  // The different values of the items, if there are few.
+  // The different values that items may have; nullopt if there are too many.
   std::optional<Schemas> item_values() {
     UnfoldedSchema item;
     Schemas chain;
@@ -174,7 +175,8 @@ class ArrayForm {
     return different;
   }
 
-  // Adds arrays in which each value occurs at most once: one state per set of written values.
+  // Adds arrays in which each value occurs at most once, with one state per set of values already
+  // written.
   void add_unique_values(NfaState from, const Schemas& values, NfaState to) {
     std::vector<NfaState> written(size_t{1} << values.size());
     std::ranges::generate(written, [&] { return nfa_.add_state(); });
@@ -199,7 +201,7 @@ class ArrayForm {
     }
   }
 
-  // The schemas that item i must satisfy; nullopt: no such item is allowed.
+  // The schemas that item i must satisfy; nullopt if no such item is allowed.
   std::optional<Schemas> item_schemas(int64_t i) {
     Schemas item;
     SchemaDocument& document = places_.document();

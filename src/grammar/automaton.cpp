@@ -17,7 +17,8 @@ namespace {
 
 constexpr int32_t kNever = INT32_MAX;
 
-// Rules that match the empty text. Rules share no states, so that "reaches its end" says which end.
+// Finds the rules that match the empty text. Rules share no states, so an end state identifies its
+// rule.
 std::vector<bool> nullable_rules(const Nfa& nfa) {
   const size_t num_states = nfa.states().size();
 
@@ -39,7 +40,8 @@ std::vector<bool> nullable_rules(const Nfa& nfa) {
     rules_at[nfa.rules()[rule].begin].push_back(rule);
   }
   std::vector<bool> nullable(nfa.rules().size());
-  std::vector<std::vector<NfaState>> waiting(nfa.rules().size());  // end if the rule is nullable
+  // ends that are reached if the rule is nullable
+  std::vector<std::vector<NfaState>> waiting(nfa.rules().size());
   std::vector<bool> can_end(num_states);
   std::vector<NfaState> queue;
   const auto mark = [&](NfaState state) {
@@ -66,7 +68,7 @@ std::vector<bool> nullable_rules(const Nfa& nfa) {
   return nullable;
 }
 
-// The order of the two counts, so that a part of a hash does not cancel an equal one that follows.
+// Combines two hashes. The order matters, so that equal parts do not cancel each other.
 uint64_t mix(uint64_t hash, uint64_t value) {
   hash = (hash * 0x9E3779B97F4A7C15ull + value) * 0xBF58476D1CE4E5B9ull;
   hash ^= hash >> 29;
@@ -145,7 +147,7 @@ class AutomatonBuilder {
     return ok_status();
   }
 
-  // Orders rules by their first calls: callees before callers.
+  // Sorts rules by the calls they make before reading a byte: callees before callers.
   Status order_rules() {
     enum class Mark : uint8_t { kNew, kOpen, kDone };
     std::vector<Mark> marks(rules_.size(), Mark::kNew);
@@ -193,8 +195,8 @@ class AutomatonBuilder {
     return ok_status();
   }
 
-  // Least frames from each state to its rule's end, smallest first (Knuth's generalisation of
-  // Dijkstra's algorithm to grammars).
+  // Computes the fewest frames from each state to its rule's end, in ascending order (Knuth's
+  // generalisation of Dijkstra's algorithm to grammars).
   void find_heights() {
     const size_t count = states_.size();
     heights_.assign(count, kNever);
@@ -206,7 +208,7 @@ class AutomatonBuilder {
       StateId target;
     };
 
-    std::vector<std::vector<CallSite>> sites(count);  // by begin and by target
+    std::vector<std::vector<CallSite>> sites(count);  // by callee's begin state and by target state
     using Entry = std::pair<int32_t, StateId>;
     std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue;
     for (StateId i = 0; i < count; ++i) {
@@ -235,8 +237,8 @@ class AutomatonBuilder {
     }
   }
 
-  // How much of its rule's counter each state needs at least to come to the end, and which states
-  // can come to it between both bounds.
+  // Computes for each state the least count that its rule still needs to end, and which states can
+  // end between both bounds.
   Status find_least_counts() {
     least_counts_.assign(states_.size(), 0);
     for (uint32_t rule = 0; rule < rules_.size(); ++rule) {
@@ -257,7 +259,7 @@ class AutomatonBuilder {
           CountWindows::build(moves, least, {.min = counter.min, .max = counter.max},
                               CountWindows::kMaxWork, window_budget_);
       if (!windows.ok()) return windows.status().with_context(name_of(rule));
-      // The shortest way is a way: whoever adds such a rule leaves it out where there is none.
+      // Code that adds a counting rule omits it if no path has a count within the bounds.
       const bool may_end =
           windows->is_empty() ? least[0] <= counter.max : windows->may_end(0, counter.min);
       if (!may_end) {
@@ -270,8 +272,8 @@ class AutomatonBuilder {
     return ok_status();
   }
 
-  // The states of a rule from which its end can be reached, its first one among them, as write()
-  // numbers them.
+  // The states of a rule from which its end can be reached, numbered as in write(). The first state
+  // must be among them.
   [[nodiscard]] CountedMoves counted_moves(uint32_t rule) const {
     const StateId first = first_state_[rule];
     const StateId end = rule + 1 < first_state_.size() ? first_state_[rule + 1]
@@ -354,14 +356,15 @@ class AutomatonBuilder {
   }
 
   const Nfa& nfa_;
-  std::vector<RuleId> rules_;               // rules that the root reaches; the root first
+  std::vector<RuleId> rules_;               // rules that can be reached from the root, the root
+                                            // first
   std::vector<StateId> first_state_;        // first state of each rule
-  std::vector<DeterministicState> states_;  // calls name positions in rules_
+  std::vector<DeterministicState> states_;  // their calls contain indices into rules_
   std::vector<uint32_t> order_;
   std::vector<int32_t> chain_;
   std::vector<int32_t> heights_;
-  std::vector<uint32_t> counters_;      // by state; of automaton_
-  std::vector<uint32_t> least_counts_;  // by state
+  std::vector<uint32_t> counters_;      // for each state of automaton_, its counter
+  std::vector<uint32_t> least_counts_;  // for each state
   size_t window_budget_ = CountWindows::kMaxTotalWork;
   Automaton automaton_;
 };
@@ -379,7 +382,7 @@ size_t Automaton::num_window_bytes() const {
 uint64_t Automaton::count_signature(StateId state, uint32_t count, int depth) const {
   if (!is_counted(state)) return 0;
   const Counter& counter = counters_[states_[state].counter];
-  const auto most = static_cast<uint32_t>(depth);  // the largest count that the bytes can reach
+  const auto most = static_cast<uint32_t>(depth);  // the most counting moves in `depth` bytes
   if (counter.windows != kNone && count < counter.min && counter.min - count > most) {
     return mix(13, windows_[counter.windows].folded(counter.min - count, most));
   }
@@ -393,7 +396,8 @@ uint64_t Automaton::count_signature(StateId state, uint32_t count, int depth) co
 Automaton::Signatures Automaton::signatures(int depth) const {
   std::vector<uint64_t> before(states_.size(), 1);
   std::vector<uint64_t> now(states_.size(), 1);
-  std::vector<uint64_t> counts(states_.size());  // how far each is from the end of its rule
+  std::vector<uint64_t> counts(states_.size());  // by state, how far the state is from its rule's
+                                                 // end
   for (StateId state = 0; state < states_.size(); ++state) {
     counts[state] = states_[state].least_count;
     if (!is_counted(state)) continue;
@@ -410,10 +414,10 @@ Automaton::Signatures Automaton::signatures(int depth) const {
     return hash;
   };
   const auto hash_state = [&](StateId state) {
-    // If nothing can follow the rule's end, that end is not distinguished.
+    // If nothing can follow the rule's end, the end is not distinguished.
     uint64_t hash = hash_bytes(state, is_final(state) && !is_outermost(state) ? 3 : 2);
     if (counts[state] > 0) hash = mix(hash, counts[state]);
-    // Calls are unordered: their ids differ from grammar to grammar.
+    // The hash of calls ignores their order, because ids differ from grammar to grammar.
     uint64_t calls = 0;
     for (const CallEdge& call : call_edges(state)) {
       calls +=

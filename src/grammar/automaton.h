@@ -5,8 +5,8 @@
 //
 // Threading: immutable; thread-safe.
 // Invariants: from every state the rule's end can be reached with at most height() further stack
-// frames, and at least least_count() more of its counter; no rule calls itself before it reads a
-// byte; states and rules are bounded.
+// frames and with at least least_count() more counting moves; no rule calls itself before it reads
+// a byte; the numbers of states and rules are bounded.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ class Automaton {
  public:
   struct ByteEdge {
     uint8_t first = 0;
-    uint8_t last = 0;  // inclusive
+    uint8_t last = 0;  // last byte of the range, included
     bool counts = false;
     StateId target = 0;
   };
@@ -39,18 +39,19 @@ class Automaton {
 
   // Limit of nested calls before a byte is read.
   static constexpr int kMaxCallChain = 31;
-  // Limit of the stack: bounds how deep JSON nests.
+  // Limit of the stack's depth, which limits how deeply JSON can nest.
   static constexpr int32_t kMaxDepth = 2048;
 
-  // Error: kInvalidArgument: the first error of `nfa`, a rule that calls itself before it reads a
-  // byte, chains of calls beyond kMaxCallChain, too many states, or a grammar that matches nothing.
+  // Builds the automaton of the rule `root`. Error: kInvalidArgument: the first error of `nfa`, a
+  // rule that calls itself before it reads a byte, chains of calls beyond kMaxCallChain, too many
+  // states, or a grammar that matches nothing.
   static Result<Automaton> build(const Nfa& nfa, RuleId root);
 
   [[nodiscard]] StateId start() const { return start_; }
 
   [[nodiscard]] size_t num_states() const { return states_.size(); }
 
-  // Bytes of all CountWindows.
+  // Total size of all CountWindows in bytes.
   [[nodiscard]] size_t num_window_bytes() const;
 
   [[nodiscard]] bool is_final(StateId state) const { return states_[state].is_final; }
@@ -70,10 +71,10 @@ class Automaton {
     return !states_[state].is_final && states_[state].num_call_edges == 0;
   }
 
-  // Whether the state's rule counts.
+  // Whether the state belongs to a rule that counts.
   [[nodiscard]] bool is_counted(StateId state) const { return states_[state].counter != kNone; }
 
-  // Whether an edge to `target`, in the same rule, is allowed if it makes the count `count`.
+  // Whether an edge to `target`, in the same rule, is allowed if the count is then `count`.
   [[nodiscard]] bool fits(StateId target, uint32_t count) const {
     const State& s = states_[target];
     if (s.counter == kNone) return true;
@@ -90,31 +91,33 @@ class Automaton {
     return s.is_final && (s.counter == kNone || count >= counters_[s.counter].min);
   }
 
-  // The smallest count with which a run may end.
+  // The smallest count at which the rule may end.
   [[nodiscard]] uint32_t min_count(StateId state) const {
     const State& s = states_[state];
     return s.counter == kNone ? 0 : counters_[s.counter].min;
   }
 
-  // Signature of a count, comparable between automata: equal ones allow the same texts of `depth`
-  // bytes from states with equal signatures. 0: the count is far from its bounds.
+  // Signature of a count, comparable between automata. Equal signatures mean: from states with
+  // equal signatures, the same texts of `depth` bytes are allowed. 0: the count is far from its
+  // bounds.
   [[nodiscard]] uint64_t count_signature(StateId state, uint32_t count, int depth) const;
 
-  // Whether the state belongs to the outermost rule and no rule calls that one: it is always the
-  // lowest frame.
+  // Whether the state belongs to the outermost rule and no rule calls that rule, so that it is
+  // always in the lowest frame.
   [[nodiscard]] bool is_outermost(StateId state) const { return state < num_outermost_; }
 
-  // Frames needed on the shortest path to the end of the rule.
+  // Number of further frames on the path to the rule's end that needs the fewest.
   [[nodiscard]] int32_t height(StateId state) const { return states_[state].height; }
 
-  // Most rules that may open before one byte is read.
+  // The most calls that are opened before one byte is read.
   [[nodiscard]] int32_t call_chain() const { return call_chain_; }
 
   struct Signatures {
     // Equal for states, of any automaton, that treat the next `depth` bytes alike (up to collisions
-    // of 64 bits) while the state's frame exists. Calls that the state itself makes are ignored.
+    // of 64 bits) as long as the state's frame exists. Calls that the state itself makes are
+    // ignored.
     std::vector<uint64_t> of_edges;
-    // Equal for states that are alike once entered, with `depth` - 1 bytes to come.
+    // Equal for states that, once entered, treat the next `depth` - 1 bytes alike.
     std::vector<uint64_t> of_entry;
   };
 
@@ -140,9 +143,9 @@ class Automaton {
   struct Counter {
     uint32_t min = 0;
     uint32_t max = 0;
-    uint32_t most_least_count = 0;  // largest least_count of the rule's states
+    uint32_t most_least_count = 0;  // largest least count of the rule's states
     StateId first_state = 0;        // first state of the rule
-    uint32_t windows = kNone;       // index into windows_; kNone: least counts suffice
+    uint32_t windows = kNone;       // index into windows_; kNone: the least counts alone decide
   };
 
   StateId start_ = 0;
@@ -153,7 +156,8 @@ class Automaton {
   std::vector<CallEdge> call_edges_;
   std::vector<Counter> counters_;
   std::vector<CountWindows> windows_;
-  std::vector<StateId> callees_;  // begin states of rules, callees first
+  std::vector<StateId> callees_;  // begin states of rules, sorted so that called rules come before
+                                  // their callers
 };
 
 }  // namespace heddle::grammar

@@ -35,7 +35,7 @@ Result<ByteDfa> ByteDfa::intersect(const ByteDfa& other) const { return product(
 Result<ByteDfa> ByteDfa::subtract(const ByteDfa& other) const { return product(other, true); }
 
 Result<ByteDfa> ByteDfa::product(const ByteDfa& other, bool subtract) const {
-  constexpr uint32_t kNowhere = UINT32_MAX;  // `other` has no way to go on
+  constexpr uint32_t kNowhere = UINT32_MAX;  // `other` has no matching edge
   ByteDfa result;
   std::unordered_map<uint64_t, uint32_t> ids;
   std::vector<std::pair<uint32_t, uint32_t>> pairs;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// ByteDfa: a regular set of byte strings that can be intersected and subtracted: a pattern and a
-// length together, or any key but the known ones.
+// ByteDfa: a regular set of byte strings that can be intersected and subtracted. Uses: a pattern
+// combined with a length, or all keys except the known ones.
 //
-// Threading: a value. Invariant: state 0 is the start; every state can still reach a final one; no
-// states at all mean the empty set; edges of a state are sorted and do not overlap.
+// Threading: a value. Invariant: state 0 is the start; a final state can be reached from every
+// state; the empty set has no states; edges of a state are sorted and do not overlap.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,10 @@
 
 namespace heddle::grammar {
 
-// Bounds of one determinisation: a regex such as (a|b)*a(a|b){30} has 2^30 states.
+// The most states of one determinisation: a regex such as (a|b)*a(a|b){30} has 2^30 states.
 inline constexpr size_t kMaxDfaStates = size_t{1} << 17;
-inline constexpr size_t kMaxSubsetWork = size_t{1} << 25;  // states of subsets looked at
+// total size of the subsets of states that one determinisation may examine
+inline constexpr size_t kMaxSubsetWork = size_t{1} << 25;
 
 class ByteDfa {
  public:
@@ -33,12 +34,12 @@ class ByteDfa {
     bool is_final = false;
   };
 
-  // The strings on the ways from `begin` to `end`, which may contain no calls.
+  // The strings on the paths from `begin` to `end`, which must not contain calls.
   // Error: kInvalidArgument above the limits, or the error of `nfa`.
   static Result<ByteDfa> from_nfa(const Nfa& nfa, NfaState begin, NfaState end,
                                   size_t max_states = kMaxDfaStates);
 
-  // Strings of both, and strings of this one that are not in `other`.
+  // The strings in both sets; the second function: the strings in this set that are not in `other`.
   // Error: kInvalidArgument above kMaxDfaStates.
   [[nodiscard]] Result<ByteDfa> intersect(const ByteDfa& other) const;
   [[nodiscard]] Result<ByteDfa> subtract(const ByteDfa& other) const;

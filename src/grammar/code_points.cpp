@@ -28,8 +28,8 @@ Utf8 encode(uint32_t code) {
   return {.bytes = {byte(0xF0 | (code >> 18)), tail(12), tail(6), tail(0)}, .size = 4};
 }
 
-// Adds ranges of characters as ranges of bytes. The rest of a character after its first bytes
-// is often "any continuation bytes": those states are shared.
+// Adds ranges of characters as ranges of bytes. After its first bytes, the rest of a character is
+// often any continuation bytes: the states for these are shared.
 class Utf8Ranges {
  public:
   Utf8Ranges(Nfa& nfa, NfaState from, NfaState to) : nfa_(nfa), from_(from), tails_{to, 0, 0, 0} {}
@@ -64,7 +64,7 @@ class Utf8Ranges {
     const Utf8 high = encode(last);
     NfaState state = from_;
     for (int i = 0; i < low.size; ++i) {
-      bool is_open = true;  // all later bytes may be any continuation
+      bool is_open = true;  // all later bytes may be any continuation bytes
       for (int j = i + 1; j < low.size; ++j) {
         const auto at = static_cast<size_t>(j);
         is_open = is_open && low.bytes[at] == 0x80 && high.bytes[at] == 0xBF;
@@ -77,7 +77,7 @@ class Utf8Ranges {
     }
   }
 
-  // The state from which `count` continuation bytes lead to the end.
+  // The state from which `count` arbitrary continuation bytes lead to the end.
   NfaState tail(int count) {
     const auto index = static_cast<size_t>(count);
     if (count > 0 && tails_[index] == 0) {
@@ -89,7 +89,7 @@ class Utf8Ranges {
 
   Nfa& nfa_;
   const NfaState from_;
-  std::array<NfaState, 4> tails_;  // 0: not made yet
+  std::array<NfaState, 4> tails_;  // 0: not created yet
 };
 
 bool contains(const CodePointSet& set, uint32_t code) {
@@ -103,7 +103,8 @@ void add_hexadecimal(Nfa& nfa, NfaState from, NfaState to) {
   nfa.add_bytes(from, 'A', 'F', to);
 }
 
-// "\uXXXX" after "\u": a character outside the surrogates, or a pair of them.
+// Adds the part after "\u": a character outside the surrogates, or a pair of surrogates with the
+// second "\u".
 void add_unicode_escape(Nfa& nfa, NfaState from, NfaState to) {
   const auto chain = [&](NfaState state, int count, NfaState end) {
     for (int i = 0; i < count; ++i) {
@@ -175,7 +176,7 @@ void add_code_points(Nfa& nfa, NfaState from, const CodePointSet& set, TextForm 
     for (const CodePointRange range : set) ranges.add(range.first, range.last);
     return;
   }
-  NfaState escape = 0;  // after a backslash; 0: not made yet
+  NfaState escape = 0;  // state after a backslash; 0: not created yet
   const auto add_escape = [&](std::string_view text) {
     if (escape == 0) {
       escape = nfa.add_state();

@@ -20,14 +20,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A keyword of one of the schemas that apply together.
+// A keyword of one of several schemas that apply together.
 struct Statement {
   size_t schema;
   std::string keyword;
   std::vector<std::string> names = {};  // names in `required`
 };
 
-// Keywords that refer to other schemas, which are checked as well.
+// Keywords that refer to other schemas, which are checked, too.
 constexpr std::array<std::string_view, 4> kUnfolded = {"$ref", "allOf", "anyOf", "oneOf"};
 
 std::vector<Statement> statements_of(const Schemas& schemas) {
@@ -39,8 +39,8 @@ std::vector<Statement> statements_of(const Schemas& schemas) {
       if (types_of_keyword(keyword) == 0) continue;
       Statement statement{.schema = i, .keyword = keyword};
       if (keyword == "required") statement.names = required_of({schemas[i]});
-      // Forbidden names contradict regardless of the others. The others may only seem to, if
-      // `properties` is left out.
+      // Forbidden names contradict whatever the other keywords say. Other names may only seem to,
+      // while `properties` is removed.
       std::vector<std::string> forbidden;
       std::ranges::copy_if(
           statement.names, std::back_inserter(forbidden),
@@ -65,7 +65,7 @@ bool is_possible_with(const Schemas& schemas, const std::vector<Statement>& stat
   return is_possible(whole);
 }
 
-// Leaves as few statements as no value satisfies.
+// Reduces the statements to a smallest set that no value satisfies.
 void reduce(const Schemas& schemas, std::vector<Statement>& statements,
             const std::function<bool(const Schemas&)>& is_possible) {
   for (size_t i = statements.size(); i-- > 0;) {
@@ -73,7 +73,8 @@ void reduce(const Schemas& schemas, std::vector<Statement>& statements,
     fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(i));
     if (!is_possible_with(schemas, fewer, is_possible)) statements = std::move(fewer);
   }
-  // One required name is mostly enough: the half that has it, again and again.
+  // Usually one required name is sufficient: halves the names repeatedly and keeps a half that
+  // contains it.
   for (size_t i = 0; i < statements.size(); ++i) {
     while (statements[i].names.size() > 1) {
       const std::vector<std::string> names = statements[i].names;
@@ -88,7 +89,8 @@ void reduce(const Schemas& schemas, std::vector<Statement>& statements,
   }
 }
 
-// The order in which keywords are left out: first those that constrain the whole value least.
+// The order in which keywords are tried for removal: first those that concern the whole value
+// least.
 int rank_of(std::string_view keyword) {
   constexpr std::array<std::string_view, 4> kParts = {"properties", "items", "prefixItems",
                                                       "additionalProperties"};
@@ -98,7 +100,7 @@ int rank_of(std::string_view keyword) {
   return std::ranges::find(kParts, keyword) == kParts.end() ? 1 : 4;
 }
 
-// Whether a bound of numbers is one that the grammar writes no number beyond.
+// Whether a number's bound is so large that the grammar writes no number beyond it anyway.
 bool is_bound_beyond_digits(std::string_view keyword, const Json& bound) {
   constexpr std::array<std::string_view, 4> kBounds = {"minimum", "exclusiveMinimum", "maximum",
                                                        "exclusiveMaximum"};
@@ -127,7 +129,8 @@ std::string description_of(const Statement& statement, const Json& schema) {
 std::vector<bool> matching_rules(const Nfa& nfa, RuleId first_rule, NfaState first_state,
                                  const std::vector<bool>& known) {
   const size_t num_states = nfa.states().size() - first_state;
-  std::vector<std::vector<NfaState>> sources(num_states);  // predecessors by an empty or byte move
+  // predecessors of each state by empty moves or byte moves
+  std::vector<std::vector<NfaState>> sources(num_states);
   std::vector<std::vector<std::pair<NfaState, RuleId>>> callers(num_states);
   for (NfaState i = 0; i < num_states; ++i) {
     const Nfa::State& state = nfa.states()[first_state + i];
@@ -158,7 +161,8 @@ std::vector<bool> matching_rules(const Nfa& nfa, RuleId first_rule, NfaState fir
   std::vector<bool> matching = known;
   matching.resize(first_rule);
   matching.resize(nfa.rules().size());
-  std::vector<std::vector<NfaState>> waiting(num_rules);  // end if the rule matches
+  // ends that are reached if the rule matches a text
+  std::vector<std::vector<NfaState>> waiting(num_rules);
   for (size_t next = 0; next < queue.size(); ++next) {
     const NfaState state = queue[next];
     for (const NfaState source : sources[state]) mark(source);
@@ -182,7 +186,7 @@ std::optional<Way> easiest_way(const Nfa& nfa, RuleId rule,
   struct Step {
     NfaState from;
     size_t num_unmatched;
-    std::optional<RuleId> unmatched;  // called between `from` and here
+    std::optional<RuleId> unmatched;  // rule called between `from` and this state
   };
 
   const NfaState begin = nfa.rules()[rule].begin;

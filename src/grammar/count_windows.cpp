@@ -10,8 +10,8 @@
 namespace heddle::grammar {
 namespace {
 
-// The states, each after those that its moves lead to which do not count, as far as these have no
-// cycles.
+// Sorts the states so that each comes after the targets of its moves that do not count, if these
+// moves have no cycles.
 std::vector<uint32_t> targets_first(const CountedMoves& rule) {
   struct Frame {
     uint32_t state;
@@ -47,7 +47,7 @@ std::vector<uint32_t> targets_first(const CountedMoves& rule) {
 std::vector<uint32_t> least_counts(const CountedMoves& rule) {
   std::vector<std::vector<CountedMoves::Move>> sources(rule.states.size());
   std::vector<uint32_t> least(rule.states.size(), kUnreachable);
-  std::deque<uint32_t> queue;  // ascending by what is needed
+  std::deque<uint32_t> queue;  // ascending by needed count
   for (uint32_t i = 0; i < rule.states.size(); ++i) {
     for (const CountedMoves::Move& move : rule.states[i].moves) {
       sources[move.target].push_back({.target = i, .counts = move.counts});
@@ -69,10 +69,10 @@ std::vector<uint32_t> least_counts(const CountedMoves& rule) {
   return least;
 }
 
-// A state's excess, for a number of lacking counts, is by how many the smallest count with which it
-// can end goes beyond the lower bound; it may be at most the distance of the bounds. The excesses
-// with one more lacking follow from those before, so that they repeat for good once they are equal
-// to earlier ones, which Brent's algorithm finds.
+// For a number of lacking counts, a state's excess is the amount by which the smallest count at
+// which it can end exceeds the lower bound. It may be at most the distance of the bounds. The
+// excesses for one more lacking count follow from the previous ones. They are therefore periodic
+// once they equal earlier ones, which Brent's algorithm finds.
 Result<CountWindows> CountWindows::build(const CountedMoves& rule,
                                          const std::vector<uint32_t>& least, Nfa::Counter counter,
                                          size_t max_work, size_t& budget) {
@@ -108,7 +108,8 @@ Result<CountWindows> CountWindows::build(const CountedMoves& rule,
           excess[state] = smallest;
         }
       }
-      // With the states in this order one pass sets them and one finds nothing, but for cycles.
+      // In this order one pass computes the values and a second one finds no change, except in
+      // cycles.
       if (num_passes > 2) work += (num_passes - 2) * num_moves;
       if (excess == earlier) {
         windows.period_ = lacking - earlier_at;

@@ -10,8 +10,8 @@
 namespace heddle::grammar {
 namespace {
 
-// The rest of a character that is still to come in a state. Each state of a set of texts has one,
-// as no character's bytes begin another one's.
+// The part of a character that is still missing in a state. In a set of texts each state has
+// exactly one, because no character's bytes are a prefix of another's.
 enum class Rest : uint8_t {
   kUnknown,
   kNothing,
@@ -48,7 +48,7 @@ Rest rest_after(Rest rest, uint8_t byte, TextForm form) {
   }
 }
 
-// The states between characters.
+// The states of a set of texts that are between two characters.
 std::vector<bool> states_between(const ByteDfa& texts, TextForm form) {
   std::vector<Rest> rests(texts.states().size(), Rest::kUnknown);
   std::vector<uint32_t> queue = {0};
@@ -66,7 +66,7 @@ std::vector<bool> states_between(const ByteDfa& texts, TextForm form) {
   return between;
 }
 
-// Which moves count, between the states of a set of texts.
+// Decides which moves between the states of a set of texts count.
 CountedMoves counted_moves(const ByteDfa& texts, const std::vector<bool>& between) {
   CountedMoves moves;
   moves.states.resize(texts.states().size());
@@ -112,7 +112,7 @@ Result<std::optional<RuleId>> add_bounded_string(Nfa& nfa, std::string name, con
   const Nfa::Counter counter = counter_of(range);
   const CountedMoves moves = counted_moves(texts, between);
   const std::vector<uint32_t> least = least_counts(moves);
-  // The rule's automaton has the quotes, too: half of its work leaves room for them.
+  // The rule's automaton also has the quotes, so only half of its work limit is used here.
   const size_t spent = nfa.window_work();
   size_t budget = CountWindows::kMaxTotalWork / 2 - spent;
   const Result<CountWindows> windows =

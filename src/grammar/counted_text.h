@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Texts of so many characters: rules that count (nfa.h), whose size does not depend on the bounds.
-// Strings are rules with their quotes: a string's inside, which may end everywhere, would be one
-// whose masks cost much.
+// Texts with a bounded number of characters, as rules that count (nfa.h): their number of states
+// does not depend on the bounds. A string's rule includes its quotes, because the masks of a rule
+// for the content alone, which may end everywhere, would be expensive.
 //
 // Threading: free functions.
 #pragma once
@@ -19,7 +19,7 @@
 
 namespace heddle::grammar {
 
-// No answer is that long: larger bounds from above bound nothing.
+// Larger than the length of any answer: a larger upper bound has no effect.
 inline constexpr int64_t kMaxCount = int64_t{1} << 30;
 
 struct CountRange {
@@ -29,17 +29,16 @@ struct CountRange {
 
 [[nodiscard]] Nfa::Counter counter_of(CountRange range);
 
-// Any number of characters of the set, between states of a rule that counts them.
+// Adds any number of characters of the set, between two states of a rule that counts them.
 void add_counted_characters(Nfa& nfa, NfaState from, const CodePointSet& set, TextForm form,
                             NfaState to);
 
-// A rule for JSON strings with a bounded number of characters. `range.min` is at most `range.max`
-// and kMaxCount.
+// Adds a rule for JSON strings with a bounded number of characters. `range.min` must be at most
+// `range.max` and kMaxCount.
 RuleId add_counted_string(Nfa& nfa, std::string name, CountRange range);
 
-// A rule of strings in the form of `spelling`, with its marks, whose content is one of `texts` and
-// has a number of characters within `range`. None where no text has. Errors: those of
-// CountWindows::build().
+// Adds a rule for strings with the marks of `spelling` whose content is one of `texts` and has a
+// number of characters within `range`. None if no text has. Errors: those of CountWindows::build().
 Result<std::optional<RuleId>> add_bounded_string(Nfa& nfa, std::string name, const ByteDfa& texts,
                                                  CountRange range, const TextSpelling& spelling);
 

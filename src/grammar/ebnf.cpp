@@ -24,7 +24,7 @@ bool is_name_letter(char letter) {
          (letter >= '0' && letter <= '9') || letter == '_' || letter == '-';
 }
 
-// Reads a grammar and adds its rules as it goes. A repeat reads its element again for each copy.
+// Reads a grammar and adds its rules. A repeat reads its element once for each copy.
 class EbnfReader {
  public:
   EbnfReader(Nfa& nfa, std::string_view text) : nfa_(nfa), text_(text) {}
@@ -83,7 +83,8 @@ class EbnfReader {
     return entry->second;
   }
 
-  // Each reads on from `from` and returns where it ends.
+  // Each of these functions adds what it reads after the state `from` and returns the state where
+  // it ends.
   NfaState alternatives(NfaState from, int depth) {
     const NfaState to = nfa_.add_state();
     if (depth > kMaxEbnfDepth) {
@@ -108,7 +109,7 @@ class EbnfReader {
 
   NfaState repeated(NfaState from, int depth) {
     const size_t start = position_;
-    // The first copy is read for its end; what it adds is used where a copy is wanted.
+    // The first copy is read to find the end of the element; it is used if a copy is needed.
     const NfaState first = nfa_.add_state();
     NfaState end = element(first, depth);
     int min = 1;

@@ -44,7 +44,8 @@ Status add_source(Nfa& nfa, NfaState from, const GrammarSource& source,
   return internal_error("a grammar of no kind");
 }
 
-// One character many times, which is counted rather than written out, where it is the whole answer.
+// If the whole answer is one repeated character, that repeat, whose characters are counted instead
+// of written out.
 std::optional<Pattern::Repeated> repeated_text(const GrammarSource& source) {
   constexpr int64_t kMany = 64;
   if (source.kind != GrammarKind::kRegex || !source.free_text_end.empty()) return std::nullopt;

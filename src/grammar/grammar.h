@@ -22,24 +22,25 @@ enum class GrammarKind : uint8_t { kJsonObject, kJsonSchema, kRegex, kEbnf, kStr
 
 struct GrammarSource {
   GrammarKind kind = GrammarKind::kJsonObject;
-  std::string text;  // the schema, regex, grammar or tag; unused for kJsonObject
+  std::string text;  // the schema, regex, grammar or structural tag; unused for kJsonObject
 
-  // Not empty: any text comes first, up to the first occurrence of this, and at most two line
-  // breaks; for models that reason before they answer. With `free_text_begin`, only text that
-  // begins with it, if any. Each is a special token where the vocabulary has one of that spelling.
+  // If not empty, the answer begins with any text up to the first occurrence of this text, and at
+  // most two line breaks after it: for models that reason before they answer. With
+  // `free_text_begin`, this text is optional and must begin with `free_text_begin`. Both are
+  // special tokens if the vocabulary has one with that spelling.
   std::string free_text_end;
   std::string free_text_begin;
-  bool allows_whitespace = true;  // allow spaces between JSON tokens
+  bool allows_whitespace = true;  // allows white space between JSON tokens
 
   auto operator<=>(const GrammarSource&) const = default;
 };
 
-// `vocabulary` says which special tokens a structural tag may name; null: none. Appends to
-// `left_out`, if given, what a schema of a structural tag that is not strict does not hold to.
-// `check` may be null.
+// Compiles a grammar. `vocabulary` has the special tokens that a structural tag may name; null:
+// none. Appends to `left_out`, if not null, the keywords of a structural tag's non-strict schemas
+// that are not enforced. `check` may be null.
 // Cost: some milliseconds for schemas of everyday size; at most kMaxDfaStates states and
 // kMaxSubsetWork steps, about a second.
-// Error: kInvalidArgument with the place, what is there and what to do about it; that of `check`.
+// Error: kInvalidArgument with the place, the fault and a remedy; the error of `check`.
 Result<Automaton> compile(const GrammarSource& source, const VocabularyMasks* vocabulary = nullptr,
                           std::vector<std::string>* left_out = nullptr,
                           const CompileCheck* check = nullptr);

@@ -16,8 +16,9 @@ namespace {
 
 constexpr double kSecondsBounds[] = {.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2};
 constexpr size_t kMaxReasonBytes = 500;
-constexpr size_t kMaxLoggedReasons = 20;  // per grammar
-constexpr size_t kBytesOfState = 128;     // per state of an automaton, with its edges
+constexpr size_t kMaxLoggedReasons = 20;  // most reasons that are logged per grammar
+constexpr size_t kBytesOfState = 128;     // approximate bytes per state of an automaton, with its
+                                          // edges
 constexpr MetricName kGrammars = {"heddle_grammars_total"};
 constexpr const char* kGrammarsHelp =
     "Forms of answers that were asked for: kept from before, compiled, or refused.";

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// GrammarCache: compiled grammars of one vocabulary by their source, so that a client that sends
-// the same schema with every request pays for it once. That a source has errors is kept, too, but
-// not that its compilation was ended.
+// GrammarCache: the compiled grammars of one vocabulary, by their source, so that a schema that a
+// client sends with every request is compiled once. Errors in a source are cached, too, but not
+// that a compilation was interrupted.
 //
-// Threading: thread-safe. Two threads may compile the same source at once; one result is kept.
+// Threading: thread-safe. Two threads may compile the same source at once; one result is cached.
 #pragma once
 
 #include <cstddef>
@@ -24,9 +24,10 @@ namespace heddle::grammar {
 class GrammarCache {
  public:
   static constexpr size_t kMaxGrammars = 1024;
-  // Limit for all grammars together: some 200 MB. A usual schema has a few hundred.
+  // The most states of all cached grammars together: some 200 MB. A usual schema has a few hundred.
   static constexpr size_t kMaxStates = size_t{1} << 22;
-  static constexpr size_t kMaxSourceBytes = size_t{1} << 25;  // limit for all sources together
+  // the most bytes of all cached sources together
+  static constexpr size_t kMaxSourceBytes = size_t{1} << 25;
 
   explicit GrammarCache(std::shared_ptr<VocabularyMasks> masks);
 
@@ -35,15 +36,15 @@ class GrammarCache {
   Result<std::shared_ptr<const TokenGrammar>> get(const GrammarSource& source,
                                                   const CompileCheck* check = nullptr);
 
-  // Whether get() is a look-up.
+  // Whether the source is in the cache, so that get() only looks it up.
   [[nodiscard]] bool contains(const GrammarSource& source) const;
 
   [[nodiscard]] size_t size() const;
 
-  // For Prometheus: how many were asked for, and how long compiling took.
+  // Metrics for Prometheus: the number of look-ups, and the time of compilations.
   [[nodiscard]] std::string metrics_text() const { return metrics_.to_text(); }
 
-  // Masks shared by all its grammars.
+  // The masks that all grammars of this cache share.
   [[nodiscard]] const std::shared_ptr<VocabularyMasks>& masks() const { return masks_; }
 
  private:
@@ -66,7 +67,8 @@ class GrammarCache {
 
   mutable Mutex mutex_;
   std::map<GrammarSource, Kept> kept_ HEDDLE_GUARDED_BY(mutex_);
-  std::list<const GrammarSource*> uses_ HEDDLE_GUARDED_BY(mutex_);  // keys of kept_, latest first
+  // keys of kept_, most recently used first
+  std::list<const GrammarSource*> uses_ HEDDLE_GUARDED_BY(mutex_);
   size_t num_states_ HEDDLE_GUARDED_BY(mutex_) = 0;
   size_t source_bytes_ HEDDLE_GUARDED_BY(mutex_) = 0;
 };

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// JsonParts: the parts of JSON texts that many places of a schema share: blanks, commas, strings of
-// any or of some length. Each is added to the Nfa once, as a rule. Also: regular sets, to be
-// combined before they are added.
+// JsonParts: the parts of JSON texts that many places of a schema share: white space, commas,
+// strings of any or of bounded length. Each is added to the Nfa once, as a rule. Also builds
+// regular sets that are combined before they are added.
 //
-// Threading: thread-compatible. The Nfa outlives it.
+// Threading: thread-compatible. The Nfa must outlive this object.
 #pragma once
 
 #include <map>
@@ -21,7 +21,7 @@ namespace heddle::grammar {
 
 class JsonParts {
  public:
-  // Without whitespace, JSON tokens follow each other directly.
+  // `allows_whitespace`: if false, JSON tokens follow one another directly.
   JsonParts(Nfa& nfa, bool allows_whitespace, TextSpelling texts)
       : nfa_(nfa), allows_whitespace_(allows_whitespace), texts_(std::move(texts)) {}
 
@@ -31,24 +31,24 @@ class JsonParts {
 
   [[nodiscard]] const TextSpelling& texts() const { return texts_; }
 
-  // Raw texts between marks: any characters but the mark. If characters are counted and the mark is
-  // not a special token, texts cannot contain the mark's first byte: the automaton can't both count
-  // that byte and take it for the mark.
+  // Texts between marks without escapes: any characters except the mark. If characters are counted
+  // and the mark is not a special token, a text cannot contain the mark's first byte, because the
+  // automaton cannot both count that byte and treat it as the mark.
   [[nodiscard]] Result<ByteDfa> plain_texts(bool are_counted) const;
 
-  // Between tokens: nothing, a blank, or a line break and its indentation.
+  // Adds the white space between tokens: none, a blank, or a line break with indentation.
   void add_space(NfaState from, NfaState to);
 
-  // A comma, and the space after it.
+  // Adds a comma and the white space after it.
   void add_comma(NfaState from, NfaState to);
 
   RuleId string_rule();
 
-  // JSON strings whose number of characters is within `range`; `range.min` is at most `range.max`
-  // and kMaxCount.
+  // The rule of JSON strings whose number of characters is within `range`; `range.min` must be at
+  // most `range.max` and kMaxCount.
   RuleId string_of_length(CountRange range);
 
-  // The rule of that name, which `add` writes between two states the first time.
+  // The rule called `name`; when it is first requested, `add` adds its content between two states.
   template <typename Add>
   RuleId shared_rule(const std::string& name, const Add& add) {
     const auto found = rules_.find(name);
@@ -67,7 +67,7 @@ class JsonParts {
   std::map<std::string, RuleId> rules_;
 };
 
-// The texts that `add` writes between two states of a new Nfa. Error: that of ByteDfa.
+// The set of texts that `add` adds between two states of a new Nfa. Error: that of ByteDfa.
 template <typename Add>
 Result<ByteDfa> set_of(const Add& add) {
   Nfa part;

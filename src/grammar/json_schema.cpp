@@ -29,7 +29,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMaxAlternatives = 1024;  // per place, with its allOf and $ref resolved
+constexpr size_t kMaxAlternatives = 1024;  // most alternatives per place, after its allOf and $ref
+                                           // are resolved
 
 class SchemaCompiler {
  public:
@@ -39,7 +40,8 @@ class SchemaCompiler {
   Status compile(NfaState from, NfaState to) {
     const auto first_rule = static_cast<RuleId>(nfa_.rules().size());
     const auto first_state = static_cast<NfaState>(nfa_.states().size());
-    // Arguments: the root may also be a value inside of itself, which is written as others.
+    // The root schema may also occur inside itself, where its values are not arguments and are
+    // written as other values.
     const bool is_python = options_.form == ValueForm::kPythonArguments;
     const RuleId root = is_python ? places_.add_arguments({&root_}) : places_.rule({&root_});
     nfa_.add_call(from, root, to);
@@ -57,7 +59,7 @@ class SchemaCompiler {
     return nfa_.status();
   }
 
-  // Whether any document is valid. After compile().
+  // Whether any document is valid; call it after compile().
   [[nodiscard]] bool allows_documents() const { return allows_documents_; }
 
   [[nodiscard]] SchemaDocument& document() { return places_.document(); }
@@ -76,7 +78,7 @@ class SchemaCompiler {
     });
   }
 
-  // Calls `visit` with the schemas, each together with one branch of each choice.
+  // Calls `visit` for each combination: the schemas together with one branch of each choice.
   template <typename Visit>
   void for_each_alternative(const Schemas& schemas, const Visit& visit) {
     num_alternatives_ = 0;
@@ -144,7 +146,7 @@ class SchemaCompiler {
     }
   }
 
-  // ---- Why no document is valid.
+  // ---- Why no document is valid
 
   void report(const Contradiction& found) {
     const std::string message =
@@ -163,19 +165,19 @@ class SchemaCompiler {
     }
   }
 
-  // A rule that no text matches, while the rules that stand in its way are looked at.
+  // A rule that no text matches, while the rules that cause it are examined.
   struct Unmatched {
     RuleId rule;
-    Schemas around;  // the schemas of its place, or of the innermost place around it
+    Schemas around;  // the schemas of its place, or of the innermost place that contains it
     std::vector<RuleId> inner;
-    size_t next = 0;  // index into `inner`
+    size_t next = 0;  // next element of `inner` to examine
   };
 
-  // From the root's place inwards to those that no value satisfies whatever their parts are: to all
-  // that stand in the way of the document that meets the fewest of them, or, where problems are
-  // errors, to the first.
+  // Follows unmatched rules from the root's place inwards to those that no value satisfies,
+  // whatever their parts are. Collects all such rules on the path with the fewest of them or, if
+  // problems are errors, only the first.
   void find_contradictions(RuleId root) {
-    std::unordered_map<RuleId, bool> is_open;  // false: its way in was followed to the end
+    std::unordered_map<RuleId, bool> is_open;  // false: its path has been followed to the end
     std::vector<Unmatched> open;
     const auto enter = [&](RuleId rule, Schemas around) {
       is_open[rule] = true;
@@ -205,19 +207,20 @@ class SchemaCompiler {
     }
   }
 
-  // Adds the rules in its way, or what contradicts itself where there are none.
+  // Adds the unmatched rules on its path; if there are none, adds the contradiction of the place
+  // itself.
   void follow(Unmatched& unmatched) {
     const SchemaPlace* const place = places_.place_of(unmatched.rule);
     const std::vector<UnfoldedSchema> alternatives =
         place == nullptr ? std::vector<UnfoldedSchema>(1) : alternatives_of(*place);
-    // One rule each, except rules without a place.
+    // One rule for each alternative, except alternatives without a place.
     std::vector<RuleId> rules;
     const auto first_rule = static_cast<RuleId>(nfa_.rules().size());
     const auto first_state = static_cast<NfaState>(nfa_.states().size());
     for (const UnfoldedSchema& alternative : alternatives) {
       rules.push_back(place == nullptr ? unmatched.rule : rule_of(alternative, *place->objects));
     }
-    // No room for the rules: nothing is known of them.
+    // If the limit of states is exceeded, nothing is known about the rules.
     if (!nfa_.status().ok() || alternatives.empty()) return;
     if (nfa_.rules().size() > first_rule) {
       matching_ = matching_rules(nfa_, first_rule, first_state, matching_);
@@ -240,7 +243,7 @@ class SchemaCompiler {
     }
   }
 
-  // Not one that ends, or may end, with what another one leaves out.
+  // Skips a contradiction that ends, or may end, when the part that another one names is removed.
   void add_contradiction(Contradiction found) {
     const auto keyword_of = [](const Contradiction& one) {
       return std::pair(one.problem.at, one.problem.keyword);
@@ -300,13 +303,13 @@ class SchemaCompiler {
   const Json& root_;
   const JsonSchemaOptions options_;
   SchemaPlaces places_;
-  size_t num_alternatives_ = 0;  // for the place being added
+  size_t num_alternatives_ = 0;  // for the place that is being added
   bool allows_documents_ = true;
 
-  // Key of find_contradictions().
+  // The key of the map in find_contradictions().
   using KeywordOf = std::pair<const Json*, std::string>;
 
-  std::vector<bool> matching_;  // by rule: whether a text matches it
+  std::vector<bool> matching_;  // by rule: whether any text matches it
   std::vector<Contradiction> contradictions_;
   std::set<KeywordOf> blamed_, involved_;
 };
@@ -331,8 +334,8 @@ int depth_of(std::string_view text) {
   return deepest;
 }
 
-// Takes out of a schema a problem, whose part was at `path`; `problem.at` is not read. False: that
-// is all of it.
+// Removes a problem from a schema; its part is at `path`, and `problem.at` is not used. Returns
+// false if the part is the whole schema.
 bool leave_out(const SchemaDocument::Problem& problem, const std::string& path, Json& schema) {
   const Json::json_pointer place(path);
   if (!schema.contains(place)) return true;
@@ -349,7 +352,7 @@ bool leave_out(const SchemaDocument::Problem& problem, const std::string& path, 
   } else if (!problem.name.empty() && found->is_array()) {
     std::erase(found->get_ref<Json::array_t&>(), Json(problem.name));
   } else if (problem.keyword == "oneOf" && !part.contains("anyOf") && found->is_array()) {
-    // Next to what it says: one branch or several.
+    // The schema's oneOf becomes an anyOf, with one branch or several.
     part["anyOf"] = Json(*found);
     part.erase("oneOf");
     return true;
@@ -434,8 +437,8 @@ Result<WeakenedSchema> weaken_schema(Json schema, const JsonSchemaOptions& optio
     }
     for (const Finding& finding : findings) result.left_out.push_back(finding.message);
 
-    // Inner parts first, since the names around them may change. After the first change, parts are
-    // identified by id, because addresses may be stale.
+    // Inner parts come first, because names of parts that contain them may change. After the first
+    // change parts are identified by id, because addresses may be invalid.
     struct Place {
       size_t path_size;
       SchemaDocument::PartId part;

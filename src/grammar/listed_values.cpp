@@ -18,7 +18,7 @@ class ValueList {
  public:
   explicit ValueList(const Json& root) : document_(root) {}
 
-  // False: other values are allowed, too.
+  // Returns false if the schema also allows other values.
   bool add(const Json& schema) {
     UnfoldedSchema unfolded;
     Schemas chain;

@@ -14,7 +14,7 @@ constexpr auto kSpecialByte = static_cast<uint8_t>(kSpecialTokenByte);
 struct Node {
   std::array<uint32_t, 256> next;
   uint32_t fallback = 0;
-  uint32_t mark = kNone;  // complete here
+  uint32_t mark = kNone;  // index of the mark that is complete in this node
 };
 
 Node empty_node() {
@@ -38,7 +38,7 @@ std::vector<Node> search_automaton(std::span<const Mark> marks) {
     }
     if (nodes[at].mark == kNone) nodes[at].mark = i;
   }
-  // Breadth first, so that fallbacks are complete when they are used.
+  // Breadth first, so that a node's fallback is complete before it is used.
   std::vector<uint32_t> queue = {0};
   for (size_t i = 0; i < queue.size(); ++i) {
     const uint32_t at = queue[i];
@@ -67,7 +67,7 @@ void add_marked_text(Nfa& nfa, NfaState from, std::span<const Mark> marks, bool 
   for (const Node& node : nodes) {
     states.push_back(node.mark == kNone ? nfa.add_state() : marks[node.mark].target);
   }
-  const NfaState special = nfa.add_state();  // inside of a special token
+  const NfaState special = nfa.add_state();  // state inside a special token
   for (const Mark& mark : marks) {
     if (is_special_token(mark.text)) nfa.add_text(special, mark.text.substr(1), mark.target);
   }

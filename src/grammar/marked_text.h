@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Free text up to the first of some marks, as in "anything, then <tool_call>". The automaton is the
-// one of Aho and Corasick, "Efficient string matching", 1975. Special tokens do not stand in it
-// unless they are a mark.
+// Free text up to the first of several marks, as in "anything, then <tool_call>". The automaton is
+// that of Aho and Corasick, "Efficient string matching", 1975. Free text contains no special
+// tokens, except as marks.
 //
 // Threading: free functions.
 #pragma once
@@ -15,13 +15,13 @@ namespace heddle::grammar {
 
 // A mark, and the state after its last byte.
 struct Mark {
-  std::string text;  // not empty; or special_token_bytes()
+  std::string text;  // the text, not empty, or special_token_bytes()
   NfaState target = 0;
 };
 
-// From `from`, any bytes of text without a mark, then a mark. `may_end`: the text may also end
-// before a mark, at `end`. Of marks that are complete at once, the first counts. Without marks it
-// is any text.
+// Adds paths from `from`: text without a mark, then a mark. `may_end`: the text may also end before
+// a mark, at `end`. If several marks are complete at the same byte, the first one counts. Without
+// marks any text is accepted.
 void add_marked_text(Nfa& nfa, NfaState from, std::span<const Mark> marks, bool may_end,
                      NfaState end);
 

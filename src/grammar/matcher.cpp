@@ -49,15 +49,15 @@ std::shared_ptr<const FrameMask> TokenGrammar::frame_mask(StateId state, uint32_
   return mask;
 }
 
-// The mask of another state that treats most first bytes as `state` does, if one was made.
+// The mask of another state that treats most first bytes like `state`, if such a mask exists.
 std::optional<MaskModel> TokenGrammar::find_model(StateId state) const {
-  constexpr size_t kAlike = 192;  // first bytes, of 256
+  constexpr size_t kAlike = 192;  // number of the 256 first bytes that must be treated alike
   std::vector<Made> models;
   {
     const MutexLock lock(mutex_);
     models = models_;
   }
-  // By first byte: the signature of where it leads, 0 where it may not follow.
+  // For each first byte: the signature of the state after it, or 0 if the byte is not allowed.
   const auto next_of = [&](StateId from) {
     std::array<uint64_t, 256> next{};
     for (const Automaton::ByteEdge& edge : automaton_.byte_edges(from)) {
@@ -82,7 +82,8 @@ std::optional<MaskModel> TokenGrammar::find_model(StateId state) const {
 }
 
 void TokenGrammar::make_masks() const {
-  // First bytes from which a mask is worth it: fewer lead to few tokens, which are found quickly.
+  // Number of allowed first bytes from which on a mask is made in advance: fewer lead to few
+  // tokens, whose mask is found quickly.
   constexpr int kManyBytes = 16;
 
   struct Kind {
@@ -114,7 +115,7 @@ void TokenGrammar::make_masks() const {
   std::ranges::sort(order, [](const Kind& a, const Kind& b) {
     return std::tuple(b.num_states, a.state, a.count) < std::tuple(a.num_states, b.state, b.count);
   });
-  // The text around calls is in the outermost rule.
+  // The text around calls belongs to the outermost rule.
   const auto others = std::ranges::stable_partition(
       order, [&](const Kind& kind) { return automaton_.is_outermost(kind.state); });
   const auto num_outermost = order.size() - others.size();
@@ -122,7 +123,7 @@ void TokenGrammar::make_masks() const {
     std::rotate(order.begin() + kMaxMadeMasks / 2,
                 order.begin() + static_cast<ptrdiff_t>(num_outermost), order.end());
   }
-  // Masks of the start, which every answer needs first.
+  // The masks of the start, which every answer needs first.
   StackMachine machine(automaton_);
   StackMachine::Places first;
   machine.start({.stack = StackMachine::kBase, .state = automaton_.start()}, first);
@@ -237,7 +238,7 @@ void Matcher::forced_tokens(int64_t most, std::vector<TokenId>& tokens) {
   }
 }
 
-// The only byte that may follow; none where there are others, or the text may end.
+// The only byte that may follow; nullopt if several may follow, or if the text may end.
 std::optional<uint8_t> Matcher::only_byte(const StackMachine::Places& places) const {
   if (places.ended || places.too_many) return std::nullopt;
   std::optional<uint8_t> only;
@@ -271,7 +272,7 @@ void Matcher::add_place(const StackMachine::Place& place, std::span<uint32_t> ma
   };
   StackMachine::Places& start = walk_.start();
   if (is_deep(place)) {
-    // Near the deepest stack that is followed, what fits depends on how deep it is.
+    // Near the depth limit, the allowed tokens depend on the depth of the stack.
     start.places.assign(1, place);
     start.ended = start.too_many = false;
     if (!walk_.run(machine_, trie, 0, allow_all(trie))) is_mask_complete_ = false;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// TokenGrammar: a grammar over the tokens of a vocabulary, and Matcher, an answer's way through it.
+// TokenGrammar: a grammar over the tokens of a vocabulary. Matcher: the progress of one answer in
+// it.
 //
-// Cost of a mask: one pass over V / 32 words for each place the grammar may be at (usually one),
-// and the tokens that leave the innermost rule: some 4 us at 150,000 tokens. The first mask of a
-// kind of place may take milliseconds (vocabulary_masks.h); TokenGrammar::make_masks() makes those
-// that are likely to be needed and cost the most. In the outermost rule, as in the text around the
-// calls of tools, a place is mostly like another one but for a few bytes: what their masks share is
-// copied.
+// Cost of a mask: one pass over V / 32 words for each place that the grammar may be at (usually
+// one), and over the tokens that leave the innermost rule: some 4 us at 150,000 tokens. The first
+// mask of a new kind of place may take milliseconds (vocabulary_masks.h);
+// TokenGrammar::make_masks() makes in advance those that are likely to be needed and most
+// expensive. In the outermost rule, such as the text around tool calls, most places differ only in
+// a few bytes: the common part of their masks is copied.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,7 @@
 
 namespace heddle::grammar {
 
-// Threading: immutable but for the shared VocabularyMasks; thread-safe.
+// Threading: immutable except for the shared VocabularyMasks; thread-safe.
 class TokenGrammar : public Constraint, public std::enable_shared_from_this<TokenGrammar> {
  public:
   TokenGrammar(Automaton automaton, std::shared_ptr<VocabularyMasks> masks);
@@ -34,11 +35,11 @@ class TokenGrammar : public Constraint, public std::enable_shared_from_this<Toke
 
   [[nodiscard]] std::unique_ptr<ConstraintState> start() const override;
 
-  // Makes masks before an answer needs them, on another thread than its own: those of the places
-  // where answers begin; and of the kinds of places that many tokens may follow, as the inside of a
-  // string, those that most states are of.
-  // Cost: kMaxMadeMasks masks, and those of the beginning, of up to some milliseconds each, less
-  // those that are kept already.
+  // Makes masks before an answer needs them; meant for another thread than the answer's. Makes the
+  // masks of places where answers begin, and of the most frequent kinds of places that many tokens
+  // may follow, such as the inside of a string.
+  // Cost: kMaxMadeMasks masks and those of the beginning, up to some milliseconds each, except
+  // masks that are cached already.
   void make_masks() const HEDDLE_EXCLUDES(mutex_);
 
   static constexpr size_t kMaxMadeMasks = 32;
@@ -47,7 +48,7 @@ class TokenGrammar : public Constraint, public std::enable_shared_from_this<Toke
 
   [[nodiscard]] VocabularyMasks& masks() const { return *masks_; }
 
-  // The mask of the state's own edges for a count of its rule's run.
+  // The mask of the state's own edges, for the count `count` of its rule.
   [[nodiscard]] std::shared_ptr<const FrameMask> frame_mask(StateId state, uint32_t count) const
       HEDDLE_EXCLUDES(mutex_);
 
@@ -57,7 +58,7 @@ class TokenGrammar : public Constraint, public std::enable_shared_from_this<Toke
     std::shared_ptr<const FrameMask> mask;
   };
 
-  // Masks of the outermost rule that others are made from.
+  // Most masks of the outermost rule from which others are copied.
   static constexpr size_t kMaxModels = 8;
 
   [[nodiscard]] uint64_t signature(StateId state, uint32_t count) const {
@@ -87,16 +88,16 @@ class Matcher : public ConstraintState {
   [[nodiscard]] Status fill_mask(std::span<uint32_t> mask) override;
   [[nodiscard]] Status fill_text_mask(std::span<uint32_t> mask) override;
 
-  // Cost: some microseconds where a text is forced (spelling.h), else next to nothing.
+  // Cost: some microseconds if a text is forced (spelling.h), otherwise negligible.
   void forced_tokens(int64_t most, std::vector<TokenId>& tokens) override;
 
  private:
   struct Step {
     StackMachine::Places places;
-    bool is_over = false;  // a token that ends the text was taken
+    bool is_over = false;  // a token that ends the text was accepted
   };
 
-  // Unused stacks are removed from time to time.
+  // Unused stacks are collected when there are at least this many frames.
   static constexpr size_t kMinCollectedFrames = 4096;
 
   void push(Step next);
@@ -107,7 +108,7 @@ class Matcher : public ConstraintState {
 
   const std::shared_ptr<const TokenGrammar> grammar_;
   StackMachine machine_;
-  std::deque<Step> steps_;  // the last one is where the answer stands
+  std::deque<Step> steps_;  // one per accepted token; the last one is the current state
   size_t collect_at_ = kMinCollectedFrames;
   TrieWalk walk_;
   StackMachine::Places scratch_;

@@ -22,7 +22,7 @@ NfaState Nfa::add_state() {
         fmt::format("the grammar needs more than {} states; use smaller repeat counts, lengths or "
                     "enumerations",
                     kMaxStates)));
-    // Later states collapse into the last one: nothing that failed is ever read.
+    // After an error all new states are the last one: the automaton is never used.
     return static_cast<NfaState>(states_.size() - 1);
   }
   states_.emplace_back();

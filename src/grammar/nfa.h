@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nfa: the form in which schemas, regexes and EBNF are written down: states joined by empty moves,
-// by ranges of bytes, and by calls of rules. Automaton (automaton.h) is built from it.
+// Nfa: the form to which schemas, regexes and EBNF are first compiled: states connected by empty
+// moves, by ranges of bytes, and by calls of rules. Automaton (automaton.h) is built from it.
 //
-// A rule may count: some of its moves add one, at most `max` are taken on a way through it, and it
-// ends only after `min`. So a text of at most a million characters is one loop, and no million
-// states.
+// A rule may count: some of its moves add one to its count. A path through the rule has at most
+// `max` such moves, and it ends only after at least `min`. So a text of at most a million
+// characters is one loop instead of a million states.
 //
-// The first error stays in status(); after it, everything that is added is dropped, so that code
-// which builds reads without checks.
+// The first error is stored in status(). Everything that is added afterwards is ignored, so that
+// code that builds an Nfa needs no checks.
 //
 // Threading: thread-compatible. Invariant: at most kMaxStates states and kMaxEdges moves.
 #pragma once
@@ -25,8 +25,8 @@ namespace heddle::grammar {
 using NfaState = uint32_t;
 using RuleId = uint32_t;
 
-// Before and after a text, it means the special token of that spelling, not the text. Not a UTF-8
-// byte, so that no text has it.
+// Before and after a text, this byte means the special token with that spelling instead of the
+// text. It is not a UTF-8 byte, so no text contains it.
 inline constexpr char kSpecialTokenByte = '\xFF';
 
 [[nodiscard]] inline std::string special_token_bytes(std::string_view text) {
@@ -41,25 +41,25 @@ class ByteDfa;
 
 class Nfa {
  public:
-  // Together some 50 MB while a grammar is compiled.
+  // Limits of states and moves: together some 50 MB while a grammar is compiled.
   static constexpr size_t kMaxStates = size_t{1} << 19;
   static constexpr size_t kMaxEdges = size_t{1} << 21;
 
   struct ByteMove {
     uint8_t first = 0;
-    uint8_t last = 0;  // included
+    uint8_t last = 0;  // last byte of the range, included
     bool counts = false;
     NfaState target = 0;
   };
 
   struct Counter {
     uint32_t min = 0;
-    uint32_t max = 0;  // at least `min`
+    uint32_t max = 0;  // must be at least `min`
   };
 
   struct Call {
     RuleId rule = 0;
-    NfaState target = 0;  // where the caller goes on
+    NfaState target = 0;  // the caller's state after the call
   };
 
   struct State {
@@ -68,7 +68,7 @@ class Nfa {
     std::vector<Call> calls;
   };
 
-  // A way from `begin` to `end`.
+  // A rule: all paths from `begin` to `end`.
   struct Rule {
     std::string name;  // for messages
     NfaState begin = 0;
@@ -76,9 +76,9 @@ class Nfa {
     std::optional<Counter> counter;
   };
 
-  // A rule that counts has moves of which each either always counts or never does, whatever it is
-  // that is being read; with a `min` above 0 it calls no rules. Some way through it counts as its
-  // bounds say.
+  // Adds a rule. In a rule that counts, each move must always count or never count, whatever text
+  // was read before it. A rule with a `min` above 0 must not call rules. Some path must have a
+  // count within the bounds.
   RuleId add_rule(std::string name, std::optional<Counter> counter = std::nullopt);
 
   [[nodiscard]] const std::vector<Rule>& rules() const { return rules_; }
@@ -88,9 +88,9 @@ class Nfa {
   void add_bytes(NfaState from, uint8_t first, uint8_t last, NfaState to, bool counts = false);
   void add_call(NfaState from, RuleId rule, NfaState to);
 
-  // The bytes of `text`, one after the other.
+  // Adds the bytes of `text` in order.
   void add_text(NfaState from, std::string_view text, NfaState to);
-  // Moves out of the states of `dfa` that `counting` has count.
+  // Adds a Dfa. Moves out of its states for which `counting` is true count.
   void add_dfa(NfaState from, const ByteDfa& dfa, NfaState to,
                const std::vector<bool>& counting = {});
 
@@ -98,7 +98,7 @@ class Nfa {
 
   void fail(Status status);
 
-  // Work of CountWindows for the rules so far.
+  // Work of CountWindows for the rules added so far.
   [[nodiscard]] size_t window_work() const { return window_work_; }
 
   void add_window_work(size_t work) { window_work_ += work; }

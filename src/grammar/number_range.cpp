@@ -25,12 +25,12 @@ std::string digits_of(uint64_t value, size_t width) {
   return text.size() < width ? std::string(width - text.size(), '0') + text : text;
 }
 
-// Digit strings of one length, with a point before the last `decimals` digits.
+// Adds digit strings of one length, with a point before the last `decimals` digits.
 class DigitWriter {
  public:
   DigitWriter(Nfa& nfa, size_t decimals, NfaState to) : nfa_(nfa), decimals_(decimals), to_(to) {}
 
-  // Strings from `low` to `high`, which are as long as each other.
+  // Adds the strings from `low` to `high`, which must have the same length.
   void add_between(NfaState from, std::string_view low, std::string_view high) {
     if (low.empty()) {
       nfa_.add_empty(from, to_);
@@ -74,7 +74,7 @@ class DigitWriter {
     nfa_.add_empty(from, to_);
   }
 
-  // The point, if `left` more digits are its decimals.
+  // Adds the point, if the `left` remaining digits are the decimals.
   NfaState point(NfaState from, size_t left) {
     if (decimals_ == 0 || left != decimals_) return from;
     const NfaState next = nfa_.add_state();
@@ -93,7 +93,7 @@ uint64_t power_of_ten(int exponent) {
   return power;
 }
 
-// Integers from `low` to `high`, not negative, divided by 10^decimals.
+// Adds the integers from `low` to `high`, not negative, divided by 10^decimals.
 void add_magnitudes(Nfa& nfa, NfaState from, uint64_t low, uint64_t high, int decimals,
                     NfaState to) {
   DigitWriter writer(nfa, static_cast<size_t>(decimals), to);
@@ -135,7 +135,7 @@ void add_with_decimals(Nfa& nfa, NfaState from, const NumberRange& range, int de
   }
 }
 
-// One to `count` digits, or none to `count`.
+// Adds one to `count` digits or, without `wants_one`, none to `count`.
 void add_digits(Nfa& nfa, NfaState from, int count, bool wants_one, NfaState to) {
   for (int i = 0; i < count; ++i) {
     if (i > 0 || !wants_one) nfa.add_empty(from, to);
@@ -195,7 +195,7 @@ void add_multiples(Nfa& nfa, NfaState from, int divisor, NfaState to) {
   nfa.add_empty(from, first);
   nfa.add_bytes(from, '0', '0', to);
   nfa.add_bytes(from, '-', '-', first);
-  // One state per remainder of the digits so far; a single zero was added above.
+  // One state for each remainder of the digits so far; a single zero was added above.
   std::vector<NfaState> states(static_cast<size_t>(divisor));
   for (int remainder = 0; remainder < divisor; ++remainder) {
     states[static_cast<size_t>(remainder)] = nfa.add_state();

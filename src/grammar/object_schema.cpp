@@ -20,7 +20,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The objects of one place.
+// The objects that one place of a schema allows.
 class ObjectForm {
  public:
   ObjectForm(SchemaPlaces& places, const ObjectSpelling& spelling)
@@ -45,7 +45,7 @@ class ObjectForm {
     for (const std::string& name : required_names) add_name(name);
     const std::unordered_set<std::string> required(required_names.begin(), required_names.end());
 
-    // Other names than the known ones.
+    // The schemas of properties with other names than the listed ones.
     std::optional<Schemas> others;
     if (says_additional || (!has_properties && names.empty())) {
       others.emplace();
@@ -69,13 +69,15 @@ class ObjectForm {
       }
     }
     const std::optional<int64_t> max_members = max_of(schemas, "maxProperties");
-    const bool is_map = others && names.empty() && !spelling_.is_call;  // its members are alike
+    // all members have the same schema
+    const bool is_map = others && names.empty() && !spelling_.is_call;
     if (!check_property_counts(schemas, names.size(), required.size(), others && !is_map)) return;
 
     const NfaState open = nfa_.add_state();
     nfa_.add_text(from, spelling_.open, open);
-    NfaState none = nfa_.add_state();  // before name i, none written so far
-    NfaState some = nfa_.add_state();  // the same after at least one member
+    NfaState none = nfa_.add_state();  // state before name i if no member has been written yet
+    NfaState some = nfa_.add_state();  // state before name i if at least one member has been
+                                       // written
     add_inner_space(open, none);
     for (const std::string& name : names) {
       const NfaState next_none = nfa_.add_state();
@@ -143,7 +145,7 @@ class ObjectForm {
   }
 
  private:
-  // Adds a member of an object with arbitrary names.
+  // Adds a member of an object that may have any names.
   void add_member(NfaState from, const Schemas& value, NfaState to) {
     const NfaState after_key = nfa_.add_state();
     add_other_key(from, {}, after_key);
@@ -162,7 +164,7 @@ class ObjectForm {
     return id;
   }
 
-  // The least of a keyword's values.
+  // The smallest of the schemas' values for a keyword.
   static std::optional<int64_t> max_of(const Schemas& schemas, const char* keyword) {
     std::optional<int64_t> max;
     for (const Json* schema : schemas) {
@@ -213,7 +215,7 @@ class ObjectForm {
     return spelling_.has_bare_keys ? name : spell_json_string(name);
   }
 
-  // A key that is none of `names`. With names, keys have one spelling each (code_points.h).
+  // Adds a key that is none of `names`. With names, each key has only one spelling (code_points.h).
   void add_other_key(NfaState from, const std::vector<std::string>& names, NfaState to) {
     if (names.empty()) {
       nfa_.add_call(from,
@@ -239,12 +241,12 @@ class ObjectForm {
     nfa_.add_dfa(from, *rest, to);
   }
 
-  // After an object's opening and its values.
+  // Adds the white space after an object's opening bracket and after its values.
   void add_inner_space(NfaState from, NfaState to) {
     spelling_.is_call ? nfa_.add_empty(from, to) : parts_.add_space(from, to);
   }
 
-  // The schema that lists a property, or requires it.
+  // The schema that lists a property, or requires it, for a message.
   static SchemaDocument::Problem source_of(const Schemas& schemas, const std::string& name) {
     for (const Json* schema : schemas) {
       const auto properties = schema->find("properties");

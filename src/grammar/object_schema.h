@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The objects that JSON Schemas allow, as a part of a grammar: as JSON, or as the arguments of a
+// The objects that JSON Schemas allow, as a part of a grammar: in JSON, or as the arguments of a
 // call in Python.
 //
 // Threading: a free function.
@@ -12,8 +12,9 @@
 
 namespace heddle::grammar {
 
-// Adds the objects that all of the schemas allow; none if there are none. Property values become
-// separate places. A keyword that cannot be enforced is an error of `places`.
+// Adds the objects that all of the schemas allow; adds nothing if they allow none. Schemas of
+// property values become separate places. A keyword that cannot be enforced is an error of
+// `places`.
 void add_objects(SchemaPlaces& places, const ObjectSpelling& spelling, NfaState from,
                  const Schemas& schemas, NfaState to);
 

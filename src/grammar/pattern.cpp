@@ -18,10 +18,10 @@ struct PatternNode {
   enum class Kind : uint8_t { kSet, kSequence, kAlternatives, kRepeat, kBegin, kEnd };
 
   Kind kind = Kind::kSequence;
-  CodePointSet set;                   // kSet
-  std::vector<PatternNode> children;  // of kSequence and kAlternatives; one for kRepeat
-  int min = 0;                        // kRepeat
-  int max = 0;                        // negative: unlimited
+  CodePointSet set;                   // for kSet
+  std::vector<PatternNode> children;  // for kSequence and kAlternatives; for kRepeat one
+  int min = 0;                        // for kRepeat: fewest repeats
+  int max = 0;                        // for kRepeat: most repeats; negative: unlimited
 };
 
 namespace {
@@ -52,7 +52,7 @@ CodePointSet blanks() {
           {.first = 0x3000, .last = 0x3000}, {.first = 0xFEFF, .last = 0xFEFF}};
 }
 
-// The class of an escape's letter: \d, \W and so on.
+// The class that an escape's letter means: \d, \W and so on.
 std::optional<CodePointSet> escaped_class(uint32_t letter) {
   switch (letter) {
     case 'd':
@@ -107,7 +107,7 @@ class PatternParser {
     PatternNode node;
     while (error_.empty() && position_ < text_.size() && peek() != '|' && peek() != ')') {
       PatternNode part = atom(depth);
-      // A repeat of a repeat is refused, as ECMA-262 does.
+      // A repeat of a repeat is refused, as in ECMA-262.
       if (error_.empty() && part.kind != Kind::kBegin && part.kind != Kind::kEnd) {
         part = repeated(std::move(part));
       }
@@ -171,7 +171,7 @@ class PatternParser {
     return node;
   }
 
-  // After the (? or (?P of a group that is not served.
+  // Description of a group that is not supported, from the text after its (? or (?P.
   [[nodiscard]] std::string group_kind(bool is_python) const {
     if (is_python)
       return peek() == '=' ? "a back reference (?P=...)" : "a call of a group (?P>...)";
@@ -214,7 +214,7 @@ class PatternParser {
     } else {
       return part;
     }
-    take('?');  // lazy: the same texts match
+    take('?');  // lazy repeats match the same texts
     PatternNode node;
     node.kind = Kind::kRepeat;
     node.min = min;
@@ -228,7 +228,7 @@ class PatternParser {
     const auto [end, error] =
         std::from_chars(text_.data() + position_, text_.data() + text_.size(), value);
     if (error == std::errc::result_out_of_range) {
-      value = kMaxCount;  // longer than any text
+      value = kMaxCount;  // more repeats than any text has
     } else if (error != std::errc() || value < 0) {
       fail("a repeat without a number");
       return 0;
@@ -247,7 +247,7 @@ class PatternParser {
         refuse("a word boundary", position_ - 1);
         return {};
       }
-      if (peek() == 'A' || peek() == 'Z' || peek() == 'z') {  // Python's and Rust's
+      if (peek() == 'A' || peek() == 'Z' || peek() == 'z') {  // anchors of Python and Rust
         return anchor(text_[position_++] == 'A' ? Kind::kBegin : Kind::kEnd);
       }
       if (const auto set = property()) return set_node(*set);
@@ -256,7 +256,7 @@ class PatternParser {
     return set_node({{.first = code, .last = code}});
   }
 
-  // \p{..}, \P{..} or \pL after the backslash; none where that is something else.
+  // Reads \p{..}, \P{..} or \pL after the backslash; nullopt if it is something else.
   std::optional<CodePointSet> property() {
     if (peek() != 'p' && peek() != 'P') return std::nullopt;
     const size_t start = position_ - 1;
@@ -279,7 +279,7 @@ class PatternParser {
     return is_negated ? complement(*std::move(set)) : set;
   }
 
-  // After the backslash.
+  // Reads the rest of an escape after the backslash.
   uint32_t escaped_code_point() {
     if (position_ == text_.size()) {
       fail("a backslash at the end");
@@ -348,7 +348,7 @@ class PatternParser {
     return code;
   }
 
-  // After the [.
+  // Reads a class after the [.
   CodePointSet character_class() {
     const size_t start = position_ - 1;
     CodePointSet set;
@@ -420,7 +420,7 @@ class PatternParser {
   size_t error_position_ = 0;
 };
 
-// Copies of a character from which on they are made of one that is deterministic.
+// From this number of copies on, a character's copies are made of a deterministic automaton.
 constexpr int kManyCopies = 4;
 
 NfaState add_node(Nfa& nfa, NfaState from, const PatternNode& node, TextForm form) {
@@ -454,7 +454,7 @@ NfaState add_node(Nfa& nfa, NfaState from, const PatternNode& node, TextForm for
         return next;
       };
       for (int i = 0; i < node.min && nfa.status().ok(); ++i) {
-        // An extra state limits repeats of an empty pattern.
+        // An additional state limits repeats of an empty pattern.
         const NfaState next = nfa.add_state();
         nfa.add_empty(from, next);
         from = add_child(next);
@@ -476,7 +476,7 @@ NfaState add_node(Nfa& nfa, NfaState from, const PatternNode& node, TextForm for
     }
     case Kind::kBegin:
     case Kind::kEnd:
-      return from;  // only at the ends, where the caller knows them
+      return from;  // anchors are only allowed at the ends, where the caller handles them
   }
   return from;
 }
@@ -490,7 +490,7 @@ bool has_begin_node(const PatternNode& node) {
   return node.kind == Kind::kBegin || std::ranges::any_of(node.children, has_begin_node);
 }
 
-// Whether anchors stand only where add_search() looks for them.
+// Whether an anchor is anywhere but where add_search() looks for it.
 bool has_inner_anchor(const PatternNode& node) {
   if (node.kind == Kind::kAlternatives) return std::ranges::any_of(node.children, has_inner_anchor);
   if (node.kind == Kind::kBegin || node.kind == Kind::kEnd) return false;
@@ -505,8 +505,8 @@ bool has_inner_anchor(const PatternNode& node) {
   return false;
 }
 
-// States that add_node() makes at least, up to a few more than a grammar may have: repeats inside
-// each other multiply.
+// The fewest states that add_node() creates, counted up to a few more than a grammar may have:
+// nested repeats multiply.
 size_t least_states(const PatternNode& node) {
   constexpr size_t kMost = Nfa::kMaxStates + 1;
   size_t inside = node.kind == Kind::kSet ? 1 : 0;
@@ -542,8 +542,8 @@ void add_search_node(Nfa& nfa, NfaState from, const PatternNode& node, TextForm 
   nfa.add_empty(state, to);
 }
 
-// The repeat of one character that the pattern is, with anchors around it or without; null: it is
-// something else. `Node` is a PatternNode, const or not.
+// If the whole pattern is a repeat of one character, with or without anchors, that repeat;
+// otherwise null. `Node` is PatternNode or const PatternNode.
 template <typename Node>
 Node* only_repeat(Node& root, bool is_anchored) {
   if (root.kind == Kind::kRepeat) {
@@ -558,7 +558,7 @@ Node* only_repeat(Node& root, bool is_anchored) {
   return only_repeat(root.children[has_begin ? 1 : 0], false);
 }
 
-// The largest repeat other than the whole pattern.
+// The largest repeat in the pattern other than `whole`.
 int largest_repeat(const PatternNode& node, const PatternNode* whole) {
   int largest = node.kind == Kind::kRepeat && &node != whole ? std::max(node.min, node.max) : 0;
   for (const PatternNode& child : node.children) {

@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The texts of all sets, of which the first problem is kept.
+// The intersection of several sets of texts; stores the first problem.
 class Intersection {
  public:
   [[nodiscard]] bool is_empty_set() const { return set_ && set_->is_empty(); }
@@ -28,7 +28,7 @@ class Intersection {
 
   void begin_with(ByteDfa set) { set_ = std::move(set); }
 
-  // `at` and `keyword` say where the set comes from.
+  // `at` and `keyword` are the schema and the keyword from which the set comes.
   template <typename Add>
   [[nodiscard]] std::optional<ScalarProblem> add(const Json& at, std::string_view keyword,
                                                  const Add& add) {
@@ -46,7 +46,7 @@ class Intersection {
   std::optional<ByteDfa> set_;
 };
 
-// The bounds that a schema sets to the length of texts.
+// The bounds that schemas set for the length of texts.
 struct LengthBounds {
   int64_t min = 0;
   const Json* min_at = nullptr;
@@ -100,7 +100,7 @@ std::optional<ScalarProblem> read_bounds(const Schemas& schemas, NumberRange& ra
 std::optional<ScalarProblem> read_texts(const Schemas& schemas, LengthBounds& length,
                                         std::vector<SourcedPattern>& patterns) {
   const auto add_pattern = [&](Pattern pattern, const Json& at, const char* keyword) {
-    // A character that is repeated is a matter of lengths.
+    // A pattern that repeats one character only bounds the length.
     if (const auto repeated = pattern.as_repeated(/*is_anchored=*/true)) {
       length.raise_min(repeated->range.min, at, keyword);
       if (repeated->range.max) length.lower_max(*repeated->range.max);

@@ -14,16 +14,15 @@
 
 namespace heddle::grammar {
 
-// A keyword that is not supported, or needs more states than there may be, and the schema that has
-// it.
+// A keyword that is not supported, or that needs too many states, and the schema that has it.
 struct ScalarProblem {
   const nlohmann::ordered_json* at;
   std::string keyword;
   std::string message;
 };
 
-// Adds the values that are valid by all of the schemas; nothing where there are none. After a
-// problem what was added is of no use. `types` has kInteger, kFraction or both.
+// Adds the values that all of `schemas` allow; adds nothing if they allow none. After a problem the
+// states added are useless. `types` has kInteger, kFraction or both.
 [[nodiscard]] std::optional<ScalarProblem> add_numbers(JsonParts& parts, NfaState from,
                                                        const Schemas& schemas, TypeSet types,
                                                        NfaState to);

@@ -14,9 +14,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMaxUnfolding = 128;  // $ref, allOf and choices inside each other
-constexpr size_t kMaxBranches = 64;    // in a oneOf, whose branches are compared pairwise
-constexpr int kMaxCompared = 4;        // properties of properties that tell branches apart
+constexpr size_t kMaxUnfolding = 128;  // most nested $ref, allOf and choices
+constexpr size_t kMaxBranches = 64;    // most branches of a oneOf, which are compared pairwise
+constexpr int kMaxCompared = 4;        // most levels of nested properties that are compared to
+                                       // distinguish branches
 
 bool are_disjoint(const Schemas& left, const Schemas& right, TypeSet types, int depth) {
   types = static_cast<TypeSet>(types & types_of(left) & types_of(right));
@@ -30,7 +31,7 @@ bool are_disjoint(const Schemas& left, const Schemas& right, TypeSet types, int 
     });
   }
   if (types != kObject || depth > kMaxCompared) return false;
-  // An object of both would have the properties that either requires.
+  // An object that satisfies both schemas would have all properties that either of them requires.
   std::vector<std::string> names;
   for (const std::string& name : required_of(left)) {
     if (property_of(right, name).is_forbidden) return true;
@@ -122,7 +123,7 @@ Status SchemaDocument::unfold(const Json& schema, Schemas& chain, UnfoldedSchema
   return {};
 }
 
-// Null, if that is no error: the reference leads nowhere.
+// The target of a reference; null if it has no target and that is no error.
 Result<const Json*> SchemaDocument::resolve(const Json& schema, const std::string& reference) {
   std::string path;
   const Json* const part = part_at(root_, reference, &path);
@@ -141,8 +142,8 @@ Result<const Json*> SchemaDocument::resolve(const Json& schema, const std::strin
   return nullptr;
 }
 
-// OpenAPI's discriminator names a property that every document has, also where a branch has a
-// default for it and does not list it in `required`.
+// The property that OpenAPI's discriminator names, as a schema that requires it: every document has
+// it, even if a branch has a default for it and does not list it in `required`.
 const Json* SchemaDocument::required_tag(const Json& schema) {
   const auto discriminator = schema.find("discriminator");
   if (discriminator == schema.end() || !discriminator->is_object()) return nullptr;
@@ -152,7 +153,7 @@ const Json* SchemaDocument::required_tag(const Json& schema) {
   return &required_tags_.try_emplace(&schema, required).first->second;
 }
 
-// oneOf is as anyOf where no document satisfies two branches.
+// A oneOf is equivalent to anyOf if no document satisfies two branches.
 Status SchemaDocument::check_one_of(const Json& schema, const SchemaChoice& choice) {
   const Json& branches = *choice.branches;
   if (!checked_.insert(&branches).second) return {};
@@ -225,7 +226,7 @@ std::string SchemaDocument::shown_path_of(const Json& at, std::string_view keywo
   for (PartId part = id_of(at); part != kRoot; part = ways_[part].from) {
     const std::string& steps = ways_[part].steps;
     if (path.size() + steps.size() > kMaxShownPath) {
-      // The end of a long name; it may begin within a character.
+      // Only the end of a long name is shown; it may begin within a character.
       size_t begin = steps.size() - (kMaxShownPath - std::min(path.size(), kMaxShownPath));
       while (begin < steps.size() && (steps[begin] & 0xC0) == 0x80) ++begin;
       return "..." + steps.substr(begin) + path;
@@ -248,7 +249,7 @@ Status SchemaDocument::report(Problem problem, const std::string& message, Certa
 }
 
 void SchemaDocument::add_finding(Problem problem, std::string message, bool is_certain) {
-  // Other places may have come to the same part.
+  // The same part may have been reached from other places.
   if (!reported_.emplace(problem.at, problem.keyword, problem.name).second) return;
   Finding finding = finding_of(problem);
   finding.message = std::move(message);
@@ -258,7 +259,7 @@ void SchemaDocument::add_finding(Problem problem, std::string message, bool is_c
 
 SchemaDocument::Finding SchemaDocument::finding_of(const Problem& problem) const {
   Finding finding = {.problem = problem};
-  // A part that required_tag() made cannot be left out alone: all of the schema is.
+  // A part that required_tag() made cannot be removed alone, so the whole schema is.
   if (!ids_.contains(problem.at)) finding.problem = {.at = &root_};
   return finding;
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// SchemaDocument: a JSON Schema as a document whose parts refer to each other: where each part
-// stands, and which parts apply to a value together ($ref, allOf, anyOf, oneOf). References are
-// JSON pointers from the root (schema_references.h).
+// SchemaDocument: a JSON Schema whose parts refer to one another. It knows the place of each part,
+// and which parts apply to a value together ($ref, allOf, anyOf, oneOf). References are JSON
+// pointers from the root (schema_references.h).
 //
-// Threading: thread-compatible. The schema outlives it, as do the parts it hands out, which are
-// told apart by their addresses.
+// Threading: thread-compatible. The schema must outlive this object, and so must the parts that it
+// returns, which are identified by their addresses.
 #pragma once
 
 #include <cstddef>
@@ -26,19 +26,20 @@
 
 namespace heddle::grammar {
 
-// One of the schemas in `branches` applies, together with `beside` if set.
+// A choice of schemas: one of those in `branches` applies, together with `beside` if it is set.
 struct SchemaChoice {
   const nlohmann::ordered_json* branches;
-  Schemas chain;  // the way to `branches`, for unfold()
+  Schemas chain;  // the schemas that led to `branches`, for unfold()
   const nlohmann::ordered_json* beside = nullptr;
 };
 
-// The schemas that apply to a value: the keywords of all `schemas` but for $ref, allOf, anyOf and
+// The schemas that apply to a value: the keywords of all `schemas`, except $ref, allOf, anyOf and
 // oneOf, and one branch of each choice.
 struct UnfoldedSchema {
   Schemas schemas;
   std::vector<SchemaChoice> choices;
-  // No value is valid: by this schema, which is false, or by its "not".
+  // The schema that excludes every value, because it is false or by its "not"; null if there is
+  // none.
   const nlohmann::ordered_json* excluded_by = nullptr;
 };
 
@@ -46,81 +47,83 @@ class SchemaDocument {
  public:
   explicit SchemaDocument(const nlohmann::ordered_json& root);
 
-  // Adds a schema and all that it refers to. `chain`: the schemas that led to it, one through the
-  // other; the same after the call. Error: kInvalidArgument for keywords that are wrong or not
-  // served, a $ref to nowhere or back into the chain, branches of a oneOf that may both be valid.
+  // Adds a schema and all schemas that it refers to. `chain`: the schemas that led to it, each
+  // through the one before; unchanged after the call. Error: kInvalidArgument for keywords that are
+  // wrong or not supported, a $ref without a target or back into the chain, and branches of a oneOf
+  // that may both be valid.
   Status unfold(const nlohmann::ordered_json& schema, Schemas& chain, UnfoldedSchema& out);
 
-  // `value`, a part of `schema` that is reached by a keyword and, below it, by a name or an index,
-  // if there is one. Its place is known from now on.
+  // Registers the place of `value`, a part of `schema` that is reached by a keyword and, if there
+  // is one, a name or an index in the keyword's value, and returns it.
   const nlohmann::ordered_json& child(const nlohmann::ordered_json& schema,
                                       std::string_view keyword,
                                       const std::optional<std::string>& name,
                                       const nlohmann::ordered_json& value);
 
-  // Identifies a part of the schema that was visited, and stays valid when the schema is changed;
+  // Identifies a part of the schema that was visited, and remains valid when the schema is changed;
   // kRoot for the root and for parts that were not visited.
   using PartId = size_t;
   static constexpr PartId kRoot = 0;
   [[nodiscard]] PartId id_of(const nlohmann::ordered_json& at) const;
 
-  // The place that a part had as a JSON pointer; empty for the root. Cost: O(its bytes).
+  // The JSON pointer of a part; empty for the root. Cost: O(its bytes).
   [[nodiscard]] std::string path_of(PartId part) const;
 
-  // Bytes of path_of().
+  // Number of bytes of path_of().
   [[nodiscard]] size_t path_size_of(PartId part) const;
 
-  // The place of a part, or of a keyword of it, as people see it: its last steps, of at most
+  // The place of a part, or of a keyword in it, for messages: the last steps of its path, at most
   // kMaxShownPath bytes. Cost: O(these).
   [[nodiscard]] std::string shown_path_of(const nlohmann::ordered_json& at,
                                           std::string_view keyword = {}) const;
 
   static constexpr size_t kMaxShownPath = 500;
 
-  // A part of the schema that cannot be enforced.
+  // A part of the schema that cannot be enforced, or that contradicts others.
   struct Problem {
     const nlohmann::ordered_json* at;
     std::string keyword = {};  // keyword of `at`; empty: the whole schema
-    std::string name = {};     // a key or a text in the keyword's value; empty: all of that
+    std::string name = {};     // key or text in the keyword's value; empty: the whole value
   };
 
-  // kInvalidArgument with the place of a problem's keyword (empty: of the schema) before the
-  // message. It is the last problem() from now on.
+  // kInvalidArgument with the place of the problem's keyword (or schema) before the message. The
+  // problem is then the result of problem().
   [[nodiscard]] Status error_at(Problem problem, const std::string& message);
 
-  // The same with another place than the problem's, from shown_path_of().
+  // As error_at(), with another place, from shown_path_of().
   [[nodiscard]] Status error_in(std::string_view place, Problem problem,
                                 const std::string& message);
 
   [[nodiscard]] const std::optional<Problem>& problem() const { return problem_; }
 
-  // ---- For weakening a schema: collects many problems.
+  // ---- For weakening a schema, which collects many problems.
 
   struct Finding {
     Problem problem;
     std::string message = {};  // see error_at()
-    // The keyword is wrong whatever else the schema says. Other findings may end with those before
-    // them.
+    // The keyword is wrong whatever the rest of the schema says. Other findings may disappear when
+    // earlier ones are removed.
     bool is_certain = false;
   };
 
-  // From now on problems are collected as findings, and their parts are skipped. A place has one
-  // uncertain finding; after a finding that covers others no more are made.
+  // From now on problems are collected as findings, and their parts are skipped. A place has at
+  // most one uncertain finding; after a finding that covers the others no more are added.
   void collect_findings() { findings_.emplace(); }
 
   [[nodiscard]] bool collects() const { return findings_.has_value(); }
 
   [[nodiscard]] const std::vector<Finding>& findings() const { return *findings_; }
 
-  // Without a message.
+  // A finding for the problem, without a message.
   [[nodiscard]] Finding finding_of(const Problem& problem) const;
 
-  // A contradiction, with error_in()'s place: an error, or a finding and no error.
+  // Reports a contradiction at the place that error_in() shows: as an error or, if problems are
+  // collected, as a finding.
   Status report_in(std::string_view place, Problem problem, const std::string& message);
 
   void begin_place() { has_place_finding_ = false; }
 
-  // An error, or a finding and no error.
+  // Reports a problem: as an error or, if problems are collected, as a finding.
   Status report(Problem problem, const std::string& message) {
     return report(std::move(problem), message, Certainty::kOfPlace);
   }
@@ -129,7 +132,7 @@ class SchemaDocument {
   enum class Certainty : uint8_t {
     kCertain,
     kOfPlace,
-    kForAll,  // others may be the same problem, seen from another place
+    kForAll,  // other findings may be the same problem seen from another place
   };
 
   Status report(Problem problem, const std::string& message, Certainty certainty);
@@ -138,7 +141,7 @@ class SchemaDocument {
   const nlohmann::ordered_json* required_tag(const nlohmann::ordered_json& schema);
   Status check_one_of(const nlohmann::ordered_json& schema, const SchemaChoice& choice);
 
-  // The way to a part from an earlier one: the pointer's bytes between them.
+  // The path from an earlier part to this one: the bytes of the JSON pointer between them.
   struct Way {
     PartId from = kRoot;
     std::string steps = {};
@@ -150,12 +153,13 @@ class SchemaDocument {
 
   const nlohmann::ordered_json& root_;
   std::unordered_map<const nlohmann::ordered_json*, PartId> ids_;
-  std::vector<Way> ways_;  // by id; the root's is not read
-  // Schemas by their keywords, and lists of oneOf.
+  std::vector<Way> ways_;  // by PartId; the root's is unused
+  // Schemas whose keywords were checked, and oneOf lists whose branches were.
   std::unordered_set<const nlohmann::ordered_json*> checked_;
-  // For schemas with a discriminator.
+  // For each schema with a discriminator: a schema that requires the discriminator's property.
   std::map<const nlohmann::ordered_json*, nlohmann::ordered_json> required_tags_;
-  std::unordered_set<const nlohmann::ordered_json*> unreadable_;  // with findings
+  // schemas with findings, which are skipped
+  std::unordered_set<const nlohmann::ordered_json*> unreadable_;
   std::optional<Problem> problem_;
   std::optional<std::vector<Finding>> findings_;
   std::set<std::tuple<const nlohmann::ordered_json*, std::string, std::string>> reported_;

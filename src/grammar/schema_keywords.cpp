@@ -37,20 +37,21 @@ enum class Form : uint8_t {
   kDivisor,
   kBoolean,
   kNames,     // a schema of property names
-  kExcluded,  // {} or a boolean, which nothing or everything satisfies
+  kExcluded,  // {} or a boolean: excludes every value or none
   kRefused,
 };
 
 struct Keyword {
   std::string_view name;
   Form form;
-  TypeSet types;              // types of the values that it applies to
-  bool implies_type = false;  // in a schema without `type` values of other types are not written
+  TypeSet types;              // types of the values that the keyword concerns
+  bool implies_type = false;  // a schema with this keyword and without `type` allows only these
+                              // types
 };
 
 constexpr TypeSet kAnyNumber = kInteger | kFraction;
 
-// Every keyword of any draft that says what is valid. Other names are annotations.
+// All keywords of any draft that restrict values. Other names are annotations.
 constexpr std::array kKeywords = std::to_array<Keyword>({
     {"$defs", Form::kSchemaMap, 0},
     {"definitions", Form::kSchemaMap, 0},
@@ -113,7 +114,7 @@ TypeSet type_named(const Json& name) {
   return 0;
 }
 
-// A wide number is one, too.
+// Whether the value is a number, also one wider than 64 bits.
 bool is_any_number(const Json& value) {
   return value.is_number() || wide_number_spelling(value).has_value();
 }
@@ -151,7 +152,7 @@ bool is_schema_of_names(const Json& value) {
   });
 }
 
-// Whether every value is valid by a schema.
+// Whether a schema allows every value.
 bool allows_everything(const Json& schema) {
   if (!schema.is_object()) return schema == true;
   return std::ranges::none_of(schema.items(),
@@ -162,7 +163,7 @@ bool are_all_open(const Json& schemas) {
   return schemas.is_structured() && std::ranges::all_of(schemas, allows_everything);
 }
 
-// Whether no value is invalid by that member of a schema, though others of its kind exclude some.
+// Whether this member of a schema excludes no value, although its keyword may exclude values.
 bool excludes_nothing(const Json& schema, std::string_view keyword, const Json& value) {
   if (keyword == "not") return value == false;
   if (keyword == "if") {
@@ -210,7 +211,7 @@ bool excludes_nothing(const Json& schema, std::string_view keyword, const Json& 
   return keyword == "nullable";  // handled with `type`
 }
 
-// The form that a value should have had; empty when it has it.
+// A description of the form that the value should have; empty if it has it.
 std::string_view wrong_form(Form form, const Json& value) {
   switch (form) {
     case Form::kAnything:
@@ -260,14 +261,14 @@ std::string_view wrong_form(Form form, const Json& value) {
   return {};
 }
 
-// Dates whose month has that day, and 29 February in leap years only.
+// Dates with a day that exists in their month; 29 February only in leap years.
 #define HEDDLE_DATE                                                                            \
   "(\\d{4}-((0[13578]|1[02])-(0[1-9]|[12]\\d|3[01])|(0[469]|11)-(0[1-9]|[12]\\d|30)|"          \
   "02-(0[1-9]|1\\d|2[0-8]))|(\\d\\d(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])" \
   "00)-02-29)"
 
-// The pattern of every text that has the format, for listed texts. Free texts are restricted to
-// pattern_of_format(), which may allow less. Empty: both are the same.
+// The pattern of all texts that have the format, used for listed texts. Free texts are restricted
+// to pattern_of_format(), which may allow fewer. Empty: the two patterns are equal.
 std::string_view whole_pattern_of_format(std::string_view format) {
 #define HEDDLE_ANY_TIME                                               \
   "(([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d|23:59:60)(\\.\\d+)?([Zz]|[+-]" \
@@ -292,7 +293,7 @@ int64_t num_characters(std::string_view text) {
   return count;
 }
 
-// Leaves those texts and numbers among the values that satisfy one keyword.
+// Removes the texts and numbers among the values that violate one keyword.
 Status keep_within(std::string_view keyword, const Json& bound, Schemas& values) {
   if (keyword == "minLength" || keyword == "maxLength") {
     std::erase_if(values, [&](const Json* value) {
@@ -306,7 +307,7 @@ Status keep_within(std::string_view keyword, const Json& bound, Schemas& values)
     const std::string& text = bound.get_ref<const std::string&>();
     std::string_view wanted = keyword == "format" ? whole_pattern_of_format(text) : text;
     if (wanted.empty() && keyword == "format") wanted = pattern_of_format(text);
-    if (wanted.empty() && keyword == "format") return ok_status();  // an annotation
+    if (wanted.empty() && keyword == "format") return ok_status();  // the format is an annotation
     HEDDLE_ASSIGN_OR_RETURN(const Pattern pattern, Pattern::parse(wanted));
     Nfa nfa;
     const NfaState begin = nfa.add_state();
@@ -441,11 +442,12 @@ bool equal_values(const Json& left, const Json& right) {
   if (!left_wide && !right_wide) return left == right;
   if (left_wide && right_wide && is_spelled_as_integer(*left_wide) &&
       is_spelled_as_integer(*right_wide)) {
-    return *left_wide == *right_wide;  // JSON has one spelling for them
+    return *left_wide == *right_wide;  // JSON has only one spelling for these numbers
   }
   if (left_wide && *left_wide == whole_digits(right)) return true;
   if (right_wide && *right_wide == whole_digits(left)) return true;
-  return Decimal::of(left) == Decimal::of(right);  // one of the two is a number
+  return Decimal::of(left) == Decimal::of(right);  // at least one of the two is a number of
+                                                   // ordinary width
 }
 
 std::optional<KeywordProblem> keep_values_within(const Json& schema, Schemas& values) {
@@ -554,7 +556,7 @@ int64_t count_of(const Json& value) {
   if (value.is_number_unsigned()) {
     return static_cast<int64_t>(std::min<uint64_t>(value.get<uint64_t>(), kMost));
   }
-  return value.is_number() ? value.get<int64_t>() : kMost;  // a wide number
+  return value.is_number() ? value.get<int64_t>() : kMost;  // a number wider than 64 bits
 }
 
 std::string_view pattern_of_format(std::string_view format) {

@@ -25,7 +25,8 @@ SchemaPlaces::SchemaPlaces(Nfa& nfa, const Json& root, const JsonSchemaOptions& 
       document_(root) {}
 
 RuleId SchemaPlaces::rule(Schemas schemas) {
-  Schemas key = schemas;  // order matters only for the order of properties
+  Schemas key = schemas;  // sorted below, because the order of schemas affects only the order of
+                          // properties
   std::ranges::sort(key);
   const auto repeated = std::ranges::unique(key);
   key.erase(repeated.begin(), repeated.end());

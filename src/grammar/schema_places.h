@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// SchemaPlaces: the places of a JSON Schema at which values stand, each of which becomes a rule of
-// the grammar, and what they share while they are compiled: the document, parts of JSON, the first
-// error.
+// SchemaPlaces: the places of a JSON Schema at which values occur, each of which becomes a rule of
+// the grammar, and the data that they share during compilation: the document, parts of JSON, the
+// first error.
 //
-// Threading: thread-compatible. The Nfa and the schema outlive it.
+// Threading: thread-compatible. The Nfa and the schema must outlive this object.
 #pragma once
 
 #include <deque>
@@ -23,7 +23,7 @@
 
 namespace heddle::grammar {
 
-// Values that satisfy all of the schemas.
+// A place: values that satisfy all of the schemas.
 struct SchemaPlace {
   RuleId rule;
   Schemas schemas;
@@ -44,26 +44,27 @@ class SchemaPlaces {
 
   [[nodiscard]] ValueForm form() const { return form_; }
 
-  // The rule of a place; the same for the same schemas in any order.
+  // The rule of a place. The same schemas, in any order, have the same rule.
   RuleId rule(Schemas schemas);
 
-  // One more rule for schemas whose objects are written as the arguments of a call.
+  // Adds a rule for schemas whose objects are written as the arguments of a call.
   RuleId add_arguments(Schemas schemas);
 
-  // A place whose rule is still empty, each once; null when there are no more.
+  // Returns a place whose rule is still empty, each place once; null if there are no more.
   const SchemaPlace* take_unwritten();
 
-  // The place that a rule was made for; null for other rules.
+  // The place for which a rule was made; null for other rules.
   [[nodiscard]] const SchemaPlace* place_of(RuleId rule) const;
 
-  // Reports an error; the first becomes the Nfa's. If problems are only collected, it continues.
+  // Reports an error; the first one becomes the Nfa's. If problems are only collected, compilation
+  // continues.
   void fail(SchemaDocument::Problem problem, const std::string& message);
 
-  // SchemaDocument::unfold(). False: the schemas are refused.
+  // SchemaDocument::unfold(), with errors reported. Returns false if the schemas are refused.
   [[nodiscard]] bool unfold(const nlohmann::ordered_json& schema, Schemas& chain,
                             UnfoldedSchema& out);
 
-  // The values of `enum` and `const` that satisfy all else; nothing without either.
+  // The values of `enum` and `const` that satisfy all other keywords; nullopt without either.
   [[nodiscard]] std::optional<Schemas> valid_values(const Schemas& schemas);
 
   [[nodiscard]] std::string spell(const nlohmann::ordered_json& value) const {
@@ -76,7 +77,7 @@ class SchemaPlaces {
   JsonParts parts_;
   SchemaDocument document_;
   std::map<Schemas, RuleId> rules_;
-  std::deque<SchemaPlace> places_;  // by their rules; never moved
+  std::deque<SchemaPlace> places_;  // indexed as the rules; addresses never change
   std::vector<const SchemaPlace*> unwritten_;
 };
 

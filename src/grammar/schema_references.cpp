@@ -29,7 +29,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::array<std::string_view, 3> kReferences = {"$ref", "$dynamicRef", "$recursiveRef"};
 
-// Keywords whose values are JSON documents; "$ref" in them is plain text.
+// Keywords whose values are JSON documents, in which "$ref" is plain text.
 bool holds_values(std::string_view keyword) {
   return keyword == "const" || keyword == "enum" || keyword == "default" || keyword == "example" ||
          keyword == "examples";
@@ -46,9 +46,9 @@ const std::string* text_of(const Json& schema, std::string_view keyword) {
   return found == schema.end() ? nullptr : found->get_ptr<const std::string*>();
 }
 
-// ---- URIs, as RFC 3986 (5.2) resolves them.
+// ---- URIs, resolved as in RFC 3986 (5.2).
 
-// A split URI: views of a text.
+// The parts of a URI, as views of its text.
 struct Uri {
   std::optional<std::string_view> scheme;
   std::optional<std::string_view> authority;
@@ -130,7 +130,7 @@ std::string resolve_uri(const Uri& from, std::string_view reference) {
 
 struct Reference {
   std::string_view uri;
-  std::string_view fragment;  // without #
+  std::string_view fragment;  // the fragment without #
 };
 
 Reference split(std::string_view reference) {
@@ -156,8 +156,8 @@ std::optional<size_t> list_index(std::string_view text) {
   return index;
 }
 
-// Whether there are references other than pointers from the root, or an "$id" that changes the
-// meaning of those.
+// Whether the schema has references other than pointers from the root, or an "$id" that changes the
+// meaning of such pointers.
 bool has_names(const Json& part) {
   if (part.is_array()) return std::ranges::any_of(part, has_names);
   if (!part.is_object()) return false;
@@ -188,7 +188,7 @@ class ReferencePointers {
  public:
   explicit ReferencePointers(Json& root) : root_(root) {}
 
-  // Error: a limit of the header is exceeded. The schema is then unusable.
+  // Rewrites the references. Error: a limit of the header is exceeded; the schema is then unusable.
   Status write() {
     bases_.emplace_back();
     base_of_.emplace("", 0);
@@ -202,10 +202,10 @@ class ReferencePointers {
   using BaseId = uint32_t;
   using NodeId = uint32_t;
 
-  // A URI that "$id" sets for its subtree, or that a reference contains.
+  // A base URI: one that "$id" sets for its subtree, or one that a reference contains.
   struct Base {
     std::string text;
-    Uri uri;  // views of `text`
+    Uri uri;  // parts of `text`
   };
 
   // A node of the document: a member of an object or an item of a list.
@@ -215,10 +215,10 @@ class ReferencePointers {
     size_t index = 0;                  // index of an item
   };
 
-  // The node that a name refers to.
+  // The node to which a name refers.
   struct Target {
     NodeId node = 0;
-    bool is_single = true;  // the name is unique
+    bool is_single = true;  // false: several nodes have the name
   };
 
   struct Found {
@@ -227,7 +227,7 @@ class ReferencePointers {
     BaseId base;
   };
 
-  // A reference's target: a node, or where a pointer leads from it.
+  // The target of a reference: a node, or the part to which a pointer leads from it.
   struct Aim {
     NodeId node = 0;
     std::string_view pointer;
@@ -331,7 +331,7 @@ class ReferencePointers {
     return found == names_.end() || !found->second.is_single ? nullptr : &found->second;
   }
 
-  // Nullopt: the reference has no target.
+  // The target of a reference; nullopt if it has none.
   [[nodiscard]] Result<std::optional<Aim>> aim_of(const Found& found) const {
     const Reference name = split(found.reference->get_ref<const std::string&>());
     BaseId base = found.base;
@@ -383,7 +383,7 @@ class ReferencePointers {
     return &pointer;
   }
 
-  // Whether the target may depend on the path to the reference.
+  // Whether the target may depend on the path by which the reference was reached.
   [[nodiscard]] bool leads_elsewhere(const Found& found, const Aim& aim) const {
     const auto is_one_of_several = [&](const std::set<NodeId>& nodes) {
       return nodes.size() > 1 && (nodes.contains(aim.node) || !aim.pointer.empty());
@@ -395,7 +395,7 @@ class ReferencePointers {
     return same != dynamic_anchors_.end() && is_one_of_several(same->second);
   }
 
-  // Removes each "$id", and renames references with a single target to "$ref". This moves nodes,
+  // Removes each "$id" and renames references with a single target to "$ref". This moves nodes,
   // inner ones first.
   void finish(Json& part) {
     if (part.is_array()) {
@@ -439,7 +439,7 @@ class ReferencePointers {
   std::map<std::string_view, std::set<NodeId>> dynamic_anchors_;
   std::set<NodeId> recursive_anchors_;
   std::vector<Found> references_;
-  std::unordered_map<NodeId, std::string> pointers_;  // cache by target
+  std::unordered_map<NodeId, std::string> pointers_;  // cache of pointers by target
   std::unordered_set<const Json*> dynamic_references_;
   size_t num_bytes_ = 0;  // size of the text written so far
 };

@@ -15,7 +15,7 @@ namespace {
 
 constexpr TokenId kNoToken = std::numeric_limits<TokenId>::max();
 
-// The tokens within a text, by their first byte and their length.
+// The tokens that occur in a text, by their first byte and their length.
 class TokensWithin {
  public:
   TokensWithin(const TokenTrie& trie, std::string_view text) {
@@ -27,12 +27,12 @@ class TokensWithin {
       uint32_t node = 0;
       for (size_t length = 1; length <= longest; ++length) {
         const auto byte = static_cast<uint8_t>(text[begin + length - 1]);
-        uint32_t child = node + 1;  // children are in the order of their bytes
+        uint32_t child = node + 1;  // children are sorted by their bytes
         while (child < nodes[node].end && nodes[child].byte < byte) child = nodes[child].end;
         if (child >= nodes[node].end || nodes[child].byte != byte) break;
         node = child;
-        // The last one: if SentencePiece has a byte twice, the first is the byte fallback for
-        // unknown characters.
+        // Uses the last token: if SentencePiece has two tokens for a byte, the first one is the
+        // byte fallback for unknown characters.
         const auto same = trie.tokens(nodes[node]);
         if (!same.empty()) row[length] = same.back();
       }
@@ -52,11 +52,11 @@ class TokensWithin {
 void spell(const TokenTrie& trie, std::string_view text, std::vector<TokenId>& tokens) {
   HEDDLE_CHECK(text.size() <= kMaxSpelledBytes);
   const TokensWithin within(trie, text);
-  std::array<size_t, kMaxSpelledBytes + 1> cuts;  // piece i lies between cuts i and i + 1
+  std::array<size_t, kMaxSpelledBytes + 1> cuts;  // piece i is between cuts i and i + 1
   size_t num_pieces = 0;
   size_t end = 0;
   while (end < text.size()) {
-    size_t last = end;  // end of the piece
+    size_t last = end;  // index of the cut at the end of the piece
     if (text[end] == kSpecialTokenByte) last = text.find(kSpecialTokenByte, end + 1);
     if (last == std::string_view::npos) break;
     cuts[num_pieces++] = end;

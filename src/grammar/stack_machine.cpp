@@ -34,7 +34,7 @@ void StackMachine::step(const Places& from, uint8_t byte, Places& out) {
         out.places.push_back(next);
       } else if (from.places.size() == 1 && place.stack == kBase &&
                  automaton_.call_edges(edge.target).empty()) {
-        // The outermost rule's end leads nowhere.
+        // The end of the outermost rule has no place to return to.
         out.ended = automaton_.ends(next.state, next.count);
         if (may_go_on(next)) out.places.push_back(next);
       } else {
@@ -45,7 +45,7 @@ void StackMachine::step(const Places& from, uint8_t byte, Places& out) {
   }
 }
 
-// Whether a byte may follow within the rule.
+// Whether a byte may follow within the rule, given its count.
 bool StackMachine::may_go_on(const Place& place) const {
   const auto edges = automaton_.byte_edges(place.state);
   if (!automaton_.is_counted(place.state)) return !edges.empty();
@@ -115,7 +115,7 @@ void StackMachine::collect(std::vector<Places*> kept) {
   std::vector<StackId> new_ids(frames_.size());
   std::vector<Frame> frames;
   ids_.clear();
-  // A parent has a smaller number than its children.
+  // The number of a parent frame is smaller than those of its children.
   for (StackId stack = 0; stack < frames_.size(); ++stack) {
     if (!is_used[stack]) continue;
     new_ids[stack] = static_cast<StackId>(frames.size());

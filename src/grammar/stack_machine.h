@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// StackMachine runs an Automaton byte by byte. As a grammar may leave open what it is reading, it
-// follows all ways at once: a set of places, each a state, the count of its rule's run, and the
-// stack of states to return to.
-// Stacks share their lower frames; equal stacks are one number.
+// StackMachine runs an Automaton byte by byte. A grammar may be ambiguous, so it follows all
+// alternatives at once: a set of places, each of which is a state, its rule's count, and the stack
+// of states to return to. Stacks share their lower frames; equal stacks have the same number.
 //
 // Threading: thread-compatible. Cost of a byte: O(places), usually one or two.
 #pragma once
@@ -17,16 +16,17 @@ namespace heddle::grammar {
 
 class StackMachine {
  public:
-  // Limit of places followed in parallel; a grammar that needs more is too ambiguous.
+  // The most places that are followed at once; a grammar that needs more is too ambiguous.
   static constexpr size_t kMaxPlaces = 256;
 
   using StackId = uint32_t;
-  static constexpr StackId kBase = 0;  // no frame: the end of the outermost rule ends the text
+  static constexpr StackId kBase = 0;  // the empty stack: the end of the outermost rule ends the
+                                       // text
 
   struct Place {
     StackId stack = kBase;
-    StateId state = 0;   // with at least one edge of bytes
-    uint32_t count = 0;  // count of the rule's run; 0 if it does not count
+    StateId state = 0;   // has at least one byte edge
+    uint32_t count = 0;  // count of the state's rule; 0 if the rule does not count
 
     bool operator==(const Place&) const = default;
   };
@@ -34,27 +34,28 @@ class StackMachine {
   struct Places {
     std::vector<Place> places;
     bool ended = false;     // the text may end here
-    bool too_many = false;  // more than kMaxPlaces: the places are not complete
+    bool too_many = false;  // there were more than kMaxPlaces, so `places` is incomplete
 
-    // Nothing can follow and nothing ended.
+    // Whether no byte can follow and the text cannot end here.
     [[nodiscard]] bool is_dead() const { return places.empty() && !ended; }
   };
 
   explicit StackMachine(const Automaton& automaton);
 
-  // Sets `out` to all places that entering `place` opens: with kBase and the automaton's start, the
-  // places before the first byte.
+  // Sets `out` to all places that result from entering `place`. With kBase and the automaton's
+  // start state these are the places before the first byte.
   void start(const Place& place, Places& out);
 
-  // Sets `out`, which is not `from`, to the places after `byte`.
+  // Sets `out`, which must not be `from`, to the places after `byte`.
   void step(const Places& from, uint8_t byte, Places& out);
 
   [[nodiscard]] int32_t depth(StackId stack) const { return frames_[stack].depth; }
 
-  // Where a rule's end leads that was called by the uppermost frame, of a stack other than kBase.
+  // The place that follows when the rule called by the uppermost frame ends. The stack must not be
+  // kBase.
   [[nodiscard]] Place return_place(StackId stack) const { return frames_[stack].place; }
 
-  // Stacks made from here on can be removed with rewind(mark()).
+  // Stacks that are made from now on can be removed with rewind(mark()).
   [[nodiscard]] size_t mark() const { return frames_.size(); }
 
   void rewind(size_t mark);
@@ -83,7 +84,7 @@ class StackMachine {
   const Automaton& automaton_;
   std::vector<Frame> frames_;
   std::unordered_map<Place, StackId, PlaceHash> ids_;
-  std::vector<Place> entered_;  // scratch of start() and step()
+  std::vector<Place> entered_;  // scratch memory of start() and step()
   std::vector<Place> pending_;
 };
 

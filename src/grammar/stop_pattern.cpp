@@ -14,8 +14,8 @@ namespace heddle {
 
 namespace {
 
-// Before it is deterministic, where repeats inside each other multiply: what is larger takes long,
-// and has as a rule too many states then.
+// The most states before determinisation, where nested repeats multiply. Larger automata take long,
+// and usually have too many states afterwards.
 constexpr size_t kMaxNfaStates = 8 * StopPattern::kMaxStates;
 
 }  // namespace
@@ -46,7 +46,7 @@ Result<std::shared_ptr<const StopPattern>> StopPattern::compile(std::string_view
 
   auto result = std::shared_ptr<StopPattern>(new StopPattern());
   result->text_ = regex;
-  // Bytes by where they lead every state.
+  // Groups bytes by the targets that they lead every state to.
   std::array<std::vector<State>, 256> columns;
   for (std::vector<State>& column : columns) column.assign(dfa.states().size(), kNone);
   for (size_t s = 0; s < dfa.states().size(); ++s) {

@@ -24,7 +24,7 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kMaxTags = 1024;
 constexpr size_t kMaxMarkBytes = 1024;
 
-// Only the schema's types, if none of its other keywords can be enforced.
+// A schema with only the types of `schema`, for schemas of which no other keyword can be enforced.
 Json types_alone(const Json& schema) {
   if (!schema.is_object() || !schema.contains("type")) return true;
   Json types = {{"type", schema["type"]}};
@@ -51,8 +51,8 @@ class TagCompiler {
  private:
   struct Tag {
     std::string begin;
-    const Json* content;  // a format; a schema of the old form
-    std::string end;      // or special_token_bytes()
+    const Json* content;  // a format; in the old form a schema
+    std::string end;      // the end's text or special_token_bytes()
     std::string path;
   };
 
@@ -60,7 +60,7 @@ class TagCompiler {
     nfa_.fail(invalid_argument(fmt::format("structural tag at \"{}\": {}", path, message)));
   }
 
-  // A member of the wanted kind, or null and an error.
+  // A member of the required type; otherwise null, and an error is reported.
   const Json* member(const Json& object, const char* name, Json::value_t type,
                      const std::string& path) {
     if (object.is_object()) {
@@ -84,7 +84,7 @@ class TagCompiler {
     return text->get<std::string>();
   }
 
-  // The bytes of a token by its text.
+  // The bytes of a special token, by the text of a token format.
   std::string token_of(const Json& format, const std::string& path) {
     return token_bytes(text_of(format, "token", path));
   }
@@ -94,7 +94,7 @@ class TagCompiler {
     return is_special ? special_token_bytes(text) : std::string(text);
   }
 
-  // A text, or a format of the type token.
+  // The bytes of an end, which is a text or a format of type token.
   std::string end_of(const Json& format, const std::string& path) {
     const auto end = format.is_object() ? format.find("end") : format.end();
     const bool is_token =
@@ -188,7 +188,7 @@ class TagCompiler {
     }
   }
 
-  // Whether the format's schema, if it names one, can be enforced.
+  // Whether the format's schema, if it has one, can be enforced.
   bool can_be_kept_to(const Json& format) {
     const auto schema = format.find("stands_for");
     if (schema == format.end()) return true;
@@ -230,7 +230,7 @@ class TagCompiler {
                               : reason);
     }
     if (weakened.schema.is_null()) weakened.schema = types_alone(*schema);
-    // States per schema that all schemas have alike.
+    // number of states that every schema has in common
     constexpr size_t kCommonStates = 512;
     num_weakened_states_ += std::max(weakened.num_states, kCommonStates) - kCommonStates;
     if (num_weakened_states_ > kMaxDfaStates) {
@@ -241,7 +241,7 @@ class TagCompiler {
     (void)add_json_schema(nfa_, from, weakened.schema, options, to);
   }
 
-  // Up to the first `end`; an empty one: however long.
+  // Adds any text up to the first `end`; with an empty `end`, text of any length.
   void add_any_text(NfaState from, const Json& format, const std::string& end,
                     const std::string& path, NfaState to) {
     std::vector<Mark> marks;
@@ -322,7 +322,7 @@ class TagCompiler {
     if (!stops_after_first) nfa_.add_text(after, separator, begin);
   }
 
-  // A tag after its begin.
+  // Adds a tag without its begin.
   void add_tag_rest(NfaState from, const Tag& tag, bool is_legacy, NfaState to) {
     if (is_legacy) {
       const NfaState after = nfa_.add_state();

@@ -52,7 +52,7 @@ class Determiniser {
   }
 
  private:
-  // Adds the states that empty moves reach, and sorts.
+  // Adds all states that are reachable by empty moves, and sorts the subset.
   void close(Subset& subset) {
     ++mark_;
     for (const NfaState state : subset) mark_of_[state] = mark_;
@@ -69,7 +69,7 @@ class Determiniser {
         if (call.rule < nullable_.size() && nullable_[call.rule]) add(call.target);
       }
     }
-    // Drops states that have only empty moves: they do not affect what follows.
+    // Removes states that have only empty moves: they do not affect what follows.
     std::erase_if(subset, [&](NfaState id) {
       const Nfa::State& state = nfa_.states()[id];
       return state.byte_moves.empty() && state.calls.empty() && id != end_;
@@ -93,7 +93,7 @@ class Determiniser {
   void expand(size_t id) {
     const Subset& subset = *subsets_[id];
     DeterministicState state;
-    std::array<bool, 257> starts{};  // where a range of bytes may begin
+    std::array<bool, 257> starts{};  // bytes at which a range may begin
     std::map<RuleId, Subset> calls;
     size_t num_moves = 0;
     for (const NfaState member : subset) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Subset construction: the ways from one state of an Nfa become deterministic, for bytes and for
-// calls alike; a rule is then a letter. Rules of `nullable` may also be passed over.
+// Subset construction: makes the paths from one state of an Nfa deterministic, for bytes and for
+// calls alike: a called rule counts as a letter. Rules of `nullable` may also be skipped.
 //
 // Threading: a free function.
 #pragma once
@@ -16,12 +16,13 @@ namespace heddle::grammar {
 
 struct DeterministicState {
   std::vector<Nfa::ByteMove> byte_moves;  // sorted, without overlap
-  std::vector<Nfa::Call> calls;           // one for each rule
+  std::vector<Nfa::Call> calls;           // at most one per rule
   bool is_final = false;
 };
 
-// The start is state 0. Adds what it looked at to `work`.
-// Error: kInvalidArgument when states go beyond `max_states` or `work` beyond kMaxSubsetWork.
+// State 0 of the result is the start. Adds the number of examined states to `work`.
+// Error: kInvalidArgument if there are more than `max_states` states or `work` exceeds
+// kMaxSubsetWork.
 Result<std::vector<DeterministicState>> determinise(const Nfa& nfa, NfaState begin, NfaState end,
                                                     const std::vector<bool>& nullable,
                                                     size_t max_states, size_t& work);

@@ -11,7 +11,8 @@
 namespace heddle::grammar {
 namespace {
 
-// Answers that begin with more white space do not reason (parsers/thinking_parser.cpp).
+// Most white-space bytes before the opening mark: answers that begin with more do not reason
+// (parsers/thinking_parser.cpp).
 constexpr size_t kMaxSpaceBeforeMark = 64;
 
 constexpr std::string_view kSpace = " \t\n\r";
@@ -72,8 +73,9 @@ class ThinkingBudget::State final : public ConstraintState {
 
   struct Step {
     Part part = Part::kStart;
-    size_t num_tokens = 0;  // tokens of the reasoning, or of its ending, so far
-    std::string text;       // the start; within reasoning, the possible beginning of a mark or call
+    size_t num_tokens = 0;  // number of tokens of the reasoning, or of its ending, so far
+    std::string text;       // at the start, the text so far; within reasoning, the possible
+                            // beginning of a mark or call
   };
 
   [[nodiscard]] const ThinkingBudgetOptions& options() const { return budget_->options_; }
@@ -106,7 +108,7 @@ class ThinkingBudget::State final : public ConstraintState {
     return ok_status();
   }
 
-  // Reasoning begins with `text`.
+  // Enters the reasoning, which begins with `text`.
   void enter(Step& step, std::string_view text) const {
     step.part = Part::kReasoning;
     step.num_tokens = 0;
@@ -114,7 +116,7 @@ class ThinkingBudget::State final : public ConstraintState {
     read_reasoning(step, text);
   }
 
-  // A mark that is no text counts as if it were.
+  // The bytes of a token; a special token has the bytes of its spelling.
   [[nodiscard]] std::string_view bytes_of(TokenId token) const {
     const std::string_view text = budget_->masks_->text(token);
     if (!text.empty()) return text;
@@ -204,7 +206,7 @@ class ThinkingBudget::State final : public ConstraintState {
 
   const std::shared_ptr<const ThinkingBudget> budget_;
   const std::unique_ptr<ConstraintState> form_;
-  std::deque<Step> steps_;  // the last one is where the answer stands
+  std::deque<Step> steps_;  // one per accepted token; the last one is the current state
 };
 
 ThinkingBudget::ThinkingBudget(ThinkingBudgetOptions options,

@@ -10,7 +10,7 @@ namespace heddle::grammar {
 TokenTrie::TokenTrie(std::vector<Entry> entries) {
   std::ranges::sort(entries);
   nodes_.push_back({});
-  std::vector<uint32_t> path = {0};  // nodes from the root to the last one
+  std::vector<uint32_t> path = {0};  // nodes from the root to the last inserted node
   std::string_view before;
   for (const auto& [text, token] : entries) {
     HEDDLE_CHECK(text.size() <= 255);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// TokenTrie: the texts of a vocabulary by their first bytes, so that what one byte rules out is
-// ruled out for all tokens that begin alike.
+// TokenTrie: the texts of a vocabulary as a trie of bytes, so that a byte that is not allowed
+// excludes all tokens that begin with the same bytes.
 //
 // Threading: immutable; thread-safe.
 #pragma once
@@ -17,19 +17,19 @@ namespace heddle::grammar {
 
 class TokenTrie {
  public:
-  // In preorder: the nodes below a node follow it, up to `end`. Node 0 is the root.
+  // Nodes are in preorder: the descendants of a node follow it, up to `end`. Node 0 is the root.
   struct Node {
     uint32_t end = 0;
     uint32_t first_token = 0;
     uint16_t num_tokens = 0;  // tokens with exactly this text
-    uint8_t byte = 0;         // the last of its text
-    uint8_t depth = 0;        // bytes of its text
+    uint8_t byte = 0;         // last byte of the node's text
+    uint8_t depth = 0;        // number of bytes of the node's text
   };
 
   using Entry = std::pair<std::string_view, TokenId>;
 
   TokenTrie() = default;
-  // Texts have at most 255 bytes (checked); empty ones belong to the root.
+  // Texts have at most 255 bytes (checked); tokens with an empty text belong to the root.
   explicit TokenTrie(std::vector<Entry> entries);
 
   [[nodiscard]] const std::vector<Node>& nodes() const { return nodes_; }
@@ -40,7 +40,7 @@ class TokenTrie {
 
   // Tokens of a node and of all nodes below it.
   [[nodiscard]] std::span<const TokenId> tokens_below(uint32_t index) const {
-    uint32_t first = index;  // each last node of a branch has a token
+    uint32_t first = index;  // the last node of each branch has a token
     while (nodes_[first].num_tokens == 0) ++first;
     const uint32_t end = nodes_[index].end;
     const uint32_t begin = nodes_[first].first_token;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// TrieWalk: follows the tokens of a trie through a grammar, those that begin alike together.
+// TrieWalk: follows the tokens of a trie through a grammar; tokens with a common prefix are
+// followed together.
 //
 // Threading: thread-compatible; allocates nothing once its vectors have grown.
 #pragma once
@@ -15,18 +16,18 @@ namespace heddle::grammar {
 
 class TrieWalk {
  public:
-  // Where the walk begins; filled by the caller before run().
+  // The places at which the walk begins; the caller sets them before run().
   [[nodiscard]] StackMachine::Places& start() { return levels_[0]; }
 
-  // Visits the nodes strictly below `root` that the grammar allows: calls visit(index, places) for
-  // each, with the grammar's places after the node's byte. False if a place was dropped because
-  // there were too many.
+  // Visits the nodes below `root` that the grammar allows, without `root`: calls visit(index,
+  // places) for each, with the grammar's places after the node's byte. Returns false if a place was
+  // dropped because there were too many.
   template <typename Visit>
   bool run(StackMachine& machine, const TokenTrie& trie, uint32_t root, const Visit& visit) {
     return run_nodes(machine, trie, root + 1, trie.nodes()[root].end, visit);
   }
 
-  // The same for `child` and the nodes below it; starts before the child's byte.
+  // As run(), for `child` and the nodes below it; starts before the child's byte.
   template <typename Visit>
   bool run_below(StackMachine& machine, const TokenTrie& trie, uint32_t child, const Visit& visit) {
     return run_nodes(machine, trie, child, trie.nodes()[child].end, visit);

@@ -20,7 +20,7 @@ namespace {
 constexpr size_t kMaxNameBytes = 64;
 constexpr size_t kMaxKeptClasses = 256;
 
-// PCRE2 knows the general categories by their short names alone.
+// Long names of the general categories, of which PCRE2 knows only the short names.
 constexpr std::array kLongNames = std::to_array<std::pair<std::string_view, std::string_view>>({
     {"Letter", "L"},
     {"Cased_Letter", "L&"},
@@ -68,7 +68,7 @@ constexpr std::array kLongNames = std::to_array<std::pair<std::string_view, std:
     {"ASCII_Hex_Digit", "ahex"},
 });
 
-// The property as PCRE2 writes it; empty for what cannot be one.
+// The name of a property in PCRE2's syntax; empty for a text that cannot be a property.
 std::string pcre2_name(std::string_view name) {
   std::string_view value = name;
   bool is_script = false;
@@ -112,7 +112,7 @@ void append_utf8(uint32_t code, std::string& text) {
   add(0x80 | (code & 0x3F));
 }
 
-// Every character once, without the surrogates, which are none.
+// All characters once, without the surrogates, which are not characters.
 std::string all_characters() {
   std::string text;
   text.reserve(size_t{4} * kMaxCodePoint);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Classes of characters by their properties in Unicode, as \p{...} of a regular expression names
-// them.
+// Classes of characters by their Unicode properties, as \p{...} in a regular expression names them.
 //
 // Threading: thread-safe.
 #pragma once
@@ -12,9 +11,10 @@
 
 namespace heddle::grammar {
 
-// General categories by their short and long names (L, Lu, Letter, Uppercase_Letter), scripts
-// (Greek, Script=Greek, sc=Greek) and binary properties (Alphabetic, Emoji), as far as PCRE2 knows
-// them. Nothing: there is none of that name. Cost: the first time some 20 ms, then a look-up.
+// The characters of a class. `name`: a general category by its short or long name (L, Lu, Letter,
+// Uppercase_Letter), a script (Greek, Script=Greek, sc=Greek) or a binary property (Alphabetic,
+// Emoji), if PCRE2 knows it. Nullopt: there is no class of that name. Cost: some 20 ms the first
+// time, then a look-up.
 [[nodiscard]] std::optional<CodePointSet> unicode_class(std::string_view name);
 
 }  // namespace heddle::grammar

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the values of a schema are written: as JSON, as Python writes them in a call, or as Gemma 4
-// does.
+// How the values of a schema are written: as JSON, or as arguments of a call in Python's or Gemma
+// 4's notation.
 //
 // Threading: free functions.
 #pragma once
@@ -18,19 +18,19 @@ namespace heddle::grammar {
 
 enum class ValueForm : uint8_t {
   kJson,
-  // An object as the arguments of a call in Python, without the brackets around them: city="Paris",
-  // days=[1, None]. The values are literals: lists, dicts, and texts spelled as in JSON, which
-  // Python reads as well.
+  // An object as the arguments of a Python call, without the parentheses: city="Paris", days=[1,
+  // None]. Values are literals: lists, dicts, and texts spelled as in JSON, which Python also
+  // reads.
   kPythonArguments,
-  // As Gemma 4 writes the arguments of a call: {city:<|"|>Paris<|"|>,days:[1,null]}. Keys have no
-  // quotes; texts stand between two marks, as they are, and do not have the mark's characters
-  // inside. Nothing stands between the parts.
+  // Arguments of a call in Gemma 4's notation: {city:<|"|>Paris<|"|>,days:[1,null]}. Keys have no
+  // quotes. Texts are between two marks, without escapes, and do not contain the mark's characters.
+  // There is no white space between the parts.
   kGemmaArguments,
 };
 
-// How texts are written.
+// The spelling of texts.
 struct TextSpelling {
-  std::string mark = "\"";  // on both sides; or special_token_bytes()
+  std::string mark = "\"";  // mark before and after a text; may be special_token_bytes()
   TextForm form = TextForm::kJsonString;
 };
 
@@ -44,20 +44,20 @@ struct LiteralWords {
 
 [[nodiscard]] LiteralWords literal_words(ValueForm form);
 
-// A value without blanks; strings spelled as everywhere (code_points.h).
+// A value without white space; strings are spelled as described in code_points.h.
 [[nodiscard]] std::string spell_value(const nlohmann::ordered_json& value, ValueForm form,
                                       const TextSpelling& texts = {});
 
-// Whether a value can be written so: in Gemma's arguments, not a key that needs quotes, nor a text
-// that has the mark inside.
+// Whether a value can be written in this form. In Gemma's arguments a key must not need quotes, and
+// a text must not contain the mark.
 [[nodiscard]] bool can_spell(const nlohmann::ordered_json& value, ValueForm form);
 
-// Around an object and its members.
+// The text before, between and after the members of an object.
 struct ObjectSpelling {
   std::string_view open;
   std::string_view close;
   std::string_view after_key;
-  bool is_call = false;        // keys are names without quotes, blanks stand after commas alone
+  bool is_call = false;        // keys are names without quotes, and blanks follow only commas
   bool has_bare_keys = false;  // keys have no quotes
 };
 
@@ -67,13 +67,14 @@ inline constexpr ObjectSpelling kArguments = {
 inline constexpr ObjectSpelling kGemmaBraces = {
     .open = "{", .close = "}", .after_key = ":", .has_bare_keys = true};
 
-// Whether an argument may be called so: letters, digits and '_', no digit first.
+// Whether a Python argument may have this name: letters, digits and '_', not beginning with a
+// digit.
 [[nodiscard]] bool is_argument_name(std::string_view name);
 
-// Whether a key may stand without quotes: no blanks, quotes, brackets, commas, colons.
+// Whether a key may be written without quotes: no blanks, quotes, brackets, commas, colons.
 [[nodiscard]] bool is_bare_key(std::string_view key);
 
-// Any argument's name of at most 64 characters.
+// Adds any argument name of at most 64 characters.
 void add_argument_name(Nfa& nfa, NfaState from, NfaState to);
 
 }  // namespace heddle::grammar

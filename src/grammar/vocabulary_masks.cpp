@@ -9,10 +9,10 @@
 namespace heddle::grammar {
 namespace {
 
-// Larger parts of the trie are named by their node and not copied.
+// Larger parts of the trie are referred to by their node instead of copied.
 constexpr uint32_t kMaxCopiedNodes = 64;
 
-// An end that is written out in the middle of an answer is none of its text.
+// Removes the texts of tokens that end an answer: in the middle of an answer they are not text.
 std::vector<std::string> without_ends(std::vector<std::string> token_bytes,
                                       const std::vector<TokenId>& ending_tokens) {
   for (const TokenId token : ending_tokens) {
@@ -64,7 +64,7 @@ std::shared_ptr<const FrameMask> VocabularyMasks::find(uint64_t signature) {
 std::shared_ptr<const FrameMask> VocabularyMasks::make(const Automaton& automaton, Place place,
                                                        uint64_t signature,
                                                        const std::optional<MaskModel>& model) {
-  // Made without the lock: two threads may make the same mask, one of them is kept.
+  // Computed without the lock: two threads may compute the same mask, of which one is cached.
   auto mask = std::make_shared<const FrameMask>(make_frame_mask(automaton, place, model));
   std::shared_ptr<const FrameMask> evicted;  // freed without the lock, which the engine takes
   const MutexLock lock(mutex_);
@@ -98,7 +98,7 @@ FrameMask VocabularyMasks::make_frame_mask(const Automaton& automaton, Place pla
   } else {
     mask.allowed.resize(num_words());
   }
-  // Below the outermost rule is no frame that a token could leave to.
+  // Below the outermost rule there is no frame, so no token can leave it.
   const bool may_leave = !automaton.is_outermost(place.state);
   std::vector<TokenTrie::Entry> leaving;
   const auto visit = [&](uint32_t index, const StackMachine::Places& places) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plain validator of JSON Schema, for tests: recursion over documents, without automata. It knows
-// the keywords that grammars enforce, and shares no code with them.
+// A simple validator of JSON Schema, for tests: recursion over documents, without automata. It
+// supports the keywords that grammars enforce, and shares no code with the grammars.
 #pragma once
 
 #include <cmath>
@@ -131,7 +131,7 @@ inline bool string_fits(const std::string& text, const Json& schema) {
     return false;
   }
   if (!schema.contains("pattern")) return true;
-  // Wide characters, as the pattern means characters and not bytes.
+  // Compares wide characters, because a pattern's unit is the character, not the byte.
   const auto widen = [](const std::string& bytes) {
     std::wstring wide;
     for (size_t i = 0; i < bytes.size();) {
