@@ -58,7 +58,8 @@ void AddedTokenMatcher::finish() {
   }
 }
 
-// Narrows the sorted patterns one byte at a time. Those that end where the prefix does sort first.
+// Narrows the range of sorted patterns one byte at a time. A pattern that equals the prefix sorts
+// first.
 const AddedTokenMatcher::Pattern* AddedTokenMatcher::longest_at(std::string_view text) const {
   const Bucket bucket = buckets_[static_cast<unsigned char>(text[0])];
   const Pattern* first = patterns_.data() + bucket.begin;
@@ -107,7 +108,8 @@ bool AddedTokenMatcher::split(std::string_view text, bool parse_special, Cancell
   size_t search_from = 0;
   while (const std::optional<Match> match = find(text, search_from, poll)) {
     const AddedToken& token = match->pattern->token;
-    search_from = match->end;  // search on after a match, whether it counted or not
+    search_from = match->end;  // the search continues after the match, whether it was accepted or
+                               // not
     if (token.special && !parse_special) continue;
     if (token.single_word && !is_apart(*match)) continue;
     size_t begin = match->begin;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Added tokens: texts such as <|im_start|> that are one token wherever they stand, whatever the
+// Added tokens: texts such as <|im_start|> that are one token wherever they occur, whatever the
 // merges say. AddedTokens lists them, AddedTokenMatcher finds them in a text.
 //
 // Threading: built by one thread, then immutable and thread-safe.
@@ -25,17 +25,17 @@ namespace heddle::tokenizer {
 struct AddedToken {
   TokenId id = 0;
   std::string content;
-  bool single_word = false;  // not next to a letter or digit
-  bool lstrip = false;       // includes the white space before it
-  bool rstrip = false;       // includes the white space after it
-  bool normalized = false;   // matched in the normalised text, not the raw one
-  bool special = false;      // control token: skip_special_tokens omits it
+  bool single_word = false;  // matches only if no letter or digit precedes or follows
+  bool lstrip = false;       // the match includes white space before the token
+  bool rstrip = false;       // the match includes white space after the token
+  bool normalized = false;   // matched in the normalised text instead of the raw text
+  bool special = false;      // control token: decode() omits it with skip_special_tokens
 };
 
 class AddedTokens {
  public:
-  // Adding the same token twice keeps the flags of the first. Error: kDataLoss when the content is
-  // empty, or its id or content belongs to another token.
+  // Adds a token. If the same token is added twice, the flags of the first are kept. Error:
+  // kDataLoss if the content is empty, or if its id or content belongs to another token.
   Status add(AddedToken token);
 
   [[nodiscard]] const AddedToken* find(TokenId id) const;
@@ -43,7 +43,7 @@ class AddedTokens {
 
   [[nodiscard]] const std::vector<AddedToken>& all() const { return tokens_; }
 
-  // One more than the largest id; 0 without tokens.
+  // The largest id plus one; 0 without tokens.
   [[nodiscard]] int64_t end_id() const { return end_id_; }
 
  private:
@@ -53,27 +53,28 @@ class AddedTokens {
   int64_t end_id_ = 0;
 };
 
-// Cuts the leftmost, then longest tokens out of a text.
-// Cost: a table look-up a byte where no token starts, O(token length * log tokens) where one may.
+// Finds added tokens in a text: at each point the leftmost match, and of several there the longest.
+// Cost: a table look-up per byte where no token starts, O(token length * log tokens) where one may.
 class AddedTokenMatcher {
  public:
-  // False: the rest is not needed.
+  // Receives a part of the text; returns false to stop.
   using TextFunction = std::function<bool(std::string_view text)>;
   using TokenFunction = std::function<bool(TokenId id)>;
 
-  // `spelling` is what to look for: the content, normalised if the token is. Then finish().
+  // `spelling` is the text to search for: the content, normalised if the token is. Call finish()
+  // after the last add().
   void add(const AddedToken& token, std::string spelling);
   void finish();
 
-  // Calls `function(spelling)` for every spelling that is looked for.
+  // Calls `function(spelling)` for each spelling that is searched for.
   template <typename Function>
   void for_each_spelling(Function function) const {
     for (const Pattern& pattern : patterns_) function(std::string_view(pattern.spelling));
   }
 
-  // Calls one function or the other for the parts of `text` (valid UTF-8) in order; no empty texts.
-  // Without `parse_special` the special tokens are plain text, the other added tokens are not.
-  // False: a function or `poll` ended it.
+  // Calls one of two functions for each part of `text` (valid UTF-8), in order; parts are not
+  // empty. Without `parse_special`, special tokens are plain text and other added tokens are still
+  // found. Returns false if a function or `poll` ended the call early.
   // NOLINTNEXTLINE(modernize-use-nodiscard): callers that never end it need no answer
   bool split(std::string_view text, bool parse_special, CancellationPoll& poll,
              const TextFunction& on_text, const TokenFunction& on_token) const;
@@ -90,12 +91,12 @@ class AddedTokenMatcher {
     const Pattern* pattern = nullptr;
   };
 
-  struct Bucket {  // the patterns that start with one byte
+  struct Bucket {  // the patterns that start with the same byte
     uint32_t begin = 0;
     uint32_t end = 0;
   };
 
-  // nullopt when there is no match, and when cancelled.
+  // The next match at or after `start`; nullopt if there is none, or if the call is cancelled.
   [[nodiscard]] std::optional<Match> find(std::string_view text, size_t start,
                                           CancellationPoll& poll) const;
   [[nodiscard]] const Pattern* longest_at(std::string_view text) const;

@@ -11,12 +11,13 @@
 namespace heddle::tokenizer {
 namespace {
 
-// Up to this length the scan's n^2 comparisons of neighbouring integers cost less than the heap's
-// n log n scattered ones (measured between 100 and 200).
+// Words up to this length are scanned: the n^2 comparisons of neighbouring integers then cost less
+// than the heap's n log n scattered ones (measured between 100 and 200).
 constexpr size_t kScanLimit = 128;
 constexpr size_t kMinRuleSlots = 16;
 
-// Building the table is all cache misses; asking this far ahead hides them.
+// Number of look-ups by which entries are prefetched: building the table is dominated by cache
+// misses.
 constexpr size_t kPrefetchDistance = 16;
 
 void merge_by_scanning(const MergeTable& table, MergeScratch& scratch) {
@@ -39,14 +40,14 @@ void merge_by_scanning(const MergeTable& table, MergeScratch& scratch) {
   }
 }
 
-// Symbols stay at their first position; `next` and `previous` skip those merged away. A heap entry
-// is stale when the pair at its position has another rank by now.
+// Symbols stay at their first position; `next` and `previous` skip those that were merged into
+// another. A heap entry is stale if the pair at its position now has another rank.
 class HeapMerger {
  public:
   HeapMerger(const MergeTable& table, MergeScratch& scratch, CancellationPoll& poll)
       : table_(table), scratch_(scratch), poll_(poll) {}
 
-  // False: cancelled.
+  // Returns false if the call is cancelled.
   bool run() {
     const size_t n = scratch_.symbols.size();
     HEDDLE_CHECK_LT(n, static_cast<size_t>(kEnd));

@@ -22,8 +22,8 @@ BpeModel::BpeModel(Vocabulary vocabulary, MergeTable merges, BpeSettings setting
   set_bound();
 }
 
-// An unknown byte may produce no token, so that there is no bound. A fallback token's spelling is
-// longer than its byte.
+// If an unknown byte may produce no token, there is no bound. The spelling of a byte-fallback token
+// is longer than its byte.
 void BpeModel::set_bound() {
   const bool knows_every_byte =
       (settings_.byte_level || settings_.byte_fallback) &&
@@ -105,9 +105,10 @@ bool BpeModel::append_byte_tokens(std::string_view character, std::vector<TokenI
   return true;
 }
 
-// True when the symbol was unknown, whether or not it got a token.
+// Appends the symbols of an unknown character. Returns true if it was unknown, whether or not it
+// got a token.
 bool BpeModel::append_unknown(bool previous_unknown, std::vector<TokenId>& symbols) const {
-  if (!settings_.unknown) return true;  // the model has no token for it: it is left out
+  if (!settings_.unknown) return true;  // the model has no unknown token: the character is omitted
   if (!previous_unknown || !settings_.fuse_unknown) symbols.push_back(*settings_.unknown);
   return true;
 }
@@ -244,8 +245,8 @@ std::optional<TokenId> BpeBuilder::find_spelling(std::string_view spelling) cons
   return vocabulary_.find(bytes);
 }
 
-// Merges of literal tokens: no text leads to them, because its bytes are all in the alphabet. They
-// are checked and left out.
+// Checks and ignores a merge of literal tokens: no text leads to them, because the bytes of every
+// text are in the alphabet.
 Status BpeBuilder::add_literal_merge(std::string_view left, std::string_view right) {
   const std::string merged = fmt::format("{}{}", left, right);
   for (const std::string_view token : {left, right, std::string_view(merged)}) {

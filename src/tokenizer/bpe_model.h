@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// BpeModel turns one pre-token into ids: initial symbols, then merges. BpeBuilder makes it from a
-// file's spellings, TokenDecoder turns its tokens back into bytes.
+// BpeModel converts one pre-token to ids: initial symbols, then merges. BpeBuilder makes it from a
+// file's spellings; TokenDecoder converts its tokens back to bytes.
 //
-// Byte-level models start from single bytes, the others from characters, where a character outside
-// the vocabulary becomes its byte tokens (<0x00>..<0xFF>), the unknown token, or nothing.
+// Byte-level models start from single bytes, others from characters; there a character outside the
+// vocabulary becomes its byte tokens (<0x00>..<0xFF>), the unknown token, or nothing.
 //
 // Threading: immutable once built; thread-safe with one BpeScratch per call.
 #pragma once
@@ -35,10 +35,11 @@ struct BpeScratch {
 };
 
 struct BpeSettings {
-  bool byte_level = false;     // token texts are bytes (vocabulary.h), not characters
-  bool ignore_merges = false;  // a pre-token that is a token is taken whole
-  bool byte_fallback = false;  // not with byte_level
-  bool fuse_unknown = false;   // neighbouring unknown characters give one unknown token
+  bool byte_level = false;     // true: token texts are bytes (vocabulary.h); false: characters
+  bool ignore_merges = false;  // a pre-token that is itself a token becomes that token, without
+                               // merges
+  bool byte_fallback = false;  // unknown characters become byte tokens; not with byte_level
+  bool fuse_unknown = false;   // neighbouring unknown characters become one unknown token
   std::optional<TokenId> unknown;
 };
 
@@ -46,23 +47,23 @@ class BpeModel {
  public:
   BpeModel(Vocabulary vocabulary, MergeTable merges, BpeSettings settings);
 
-  // Appends the ids of `piece`. False when `poll` ended it: the ids are of no use then.
+  // Appends the ids of `piece`. Returns false if `poll` ended the call: the ids are then unusable.
   [[nodiscard]] bool encode(std::string_view piece, BpeScratch& scratch, CancellationPoll& poll,
                             std::vector<TokenId>& ids) const;
 
-  // encode() gives no fewer ids than bound().min_tokens(). 0 where the model does not know every
-  // byte: unknown text may cost nothing.
+  // A lower bound: encode() returns at least bound().min_tokens() ids. 0 if the model does not know
+  // every byte, because unknown text may produce no token.
   [[nodiscard]] const TokenBound& bound() const { return bound_; }
 
   [[nodiscard]] const Vocabulary& vocabulary() const { return vocabulary_; }
 
   [[nodiscard]] const BpeSettings& settings() const { return settings_; }
 
-  // The token as the vocabulary file spells it; empty for an id that the model does not have.
+  // The token's spelling in the vocabulary file; empty for an id that the model does not have.
   [[nodiscard]] std::string spelling(TokenId id) const;
   [[nodiscard]] std::optional<TokenId> find_spelling(std::string_view spelling) const;
 
-  // The byte of a byte-fallback token.
+  // The byte of a byte-fallback token; nullopt for other tokens.
   [[nodiscard]] std::optional<char> byte_of_token(TokenId id) const;
 
  private:
@@ -77,13 +78,13 @@ class BpeModel {
   Vocabulary vocabulary_;
   MergeTable merges_;
   BpeSettings settings_;
-  // Ids of the tokens for single bytes, plain or as <0xNN>; -1: none.
+  // Ids of the tokens for single bytes, plain or as <0xNN>; -1: no such token.
   std::array<TokenId, 256> byte_tokens_{};
   TokenBound bound_;
 };
 
-// BpeBuilder makes a BpeModel from the spellings in vocabulary files: tokens first, then merges in
-// rank order.
+// BpeBuilder makes a BpeModel from the spellings in vocabulary files: first all tokens, then the
+// merges in rank order.
 //
 // Cost: about 60 ns a token and 80 ns a merge on a vocabulary of 150 thousand.
 class BpeBuilder {
@@ -93,24 +94,25 @@ class BpeBuilder {
   void reserve_tokens(size_t num_tokens, size_t num_bytes);
   void reserve_merges(size_t num_merges);
 
-  // Forgets all tokens and merges.
+  // Removes all tokens and merges.
   void clear() { *this = BpeBuilder(byte_level_); }
 
-  // Error: kDataLoss for an id out of range, or an id or a spelling that comes twice.
+  // Adds a token. Error: kDataLoss for an id out of range, or an id or a spelling that was added
+  // before.
   Status add_token(std::string_view spelling, int64_t id);
 
-  // The same for a byte-level token stored as plain bytes.
+  // As add_token(), for a byte-level token that is stored as plain bytes.
   Status add_bytes(std::string_view bytes, int64_t id);
 
-  // For files that rank tokens instead of merges, by their ids: adds every merge that makes a
+  // For files that rank tokens by their ids and have no merges: adds every merge that makes a
   // token, with the token's id as its rank. Call it once, after the last token. Error: kDataLoss
-  // naming the first id that has no token, or the byte that is none.
+  // naming the first id without a token, or a byte that is not a token.
   Status add_ranked_merges();
 
-  // Error: kDataLoss naming the token that is not in the vocabulary.
+  // Adds a merge. Error: kDataLoss naming the token that is not in the vocabulary.
   Status add_merge(std::string_view left, std::string_view right);
 
-  // The merge spelled "left right".
+  // Adds the merge that is spelled "left right".
   Status add_merge_line(std::string_view line);
 
   [[nodiscard]] std::optional<TokenId> find_spelling(std::string_view spelling) const;
@@ -125,20 +127,21 @@ class BpeBuilder {
   Vocabulary vocabulary_;
   std::vector<MergeRule> merges_;
   uint32_t next_rank_ = 0;
-  TokenId last_merged_ = -1;  // the next merge most often makes the same id or the next
+  TokenId last_merged_ = -1;  // id made by the last merge; the next merge most often makes this id
+                              // or the next one
   std::string left_bytes_;
   std::string right_bytes_;
   std::string merged_bytes_;
 };
 
-// TokenDecoder turns a vocabulary token back into the bytes it stands for: the "decoder" of a
-// tokenizer file.
+// TokenDecoder converts a vocabulary token to the bytes that it means: the "decoder" of a tokenizer
+// file.
 //
 // Threading: immutable once built; thread-safe.
 struct TokenDecoder {
-  bool byte_fallback = false;        // <0x0A> is a newline
-  bool strip_leading_space = false;  // drops the space at the beginning of a whole text
-  std::vector<std::pair<std::string, std::string>> replacements;  // "▁" -> " ", in order
+  bool byte_fallback = false;        // the token <0x0A> means a newline
+  bool strip_leading_space = false;  // drops the space at the beginning of the decoded text
+  std::vector<std::pair<std::string, std::string>> replacements;  // ("▁", " "), applied in order
 
   void append_bytes(const BpeModel& model, TokenId id, std::string& out) const;
 };

@@ -11,27 +11,28 @@
 namespace heddle::tokenizer {
 namespace {
 
-// English has about four bytes a token; a little more room saves the last growth.
+// English has slightly more than four bytes a token; reserving somewhat more avoids the last
+// reallocation.
 constexpr size_t kBytesPerTokenGuess = 4;
 
-// Buffers above this size are not kept for the next call.
+// Buffers of more bytes than this are freed after the call.
 constexpr size_t kMaxKeptBytes = 1 << 20;
 constexpr size_t kMaxKeptSymbols = 1 << 15;
 
-// The classes of transformers that build their post-processor from add_bos_token and add_eos_token,
-// whatever tokenizer.json has there.
+// Whether transformers' class builds its post-processor from add_bos_token and add_eos_token,
+// whatever tokenizer.json says.
 bool is_llama_class(const TokenizerConfig& config) {
   const std::string_view name = config.tokenizer_class;
   return name.starts_with("LlamaTokenizer") || name.starts_with("CodeLlamaTokenizer") ||
          name.starts_with("GemmaTokenizer");
 }
 
-// Adds tokens under the ids that they have in Hugging Face's tokenizers (BpeTokenizer::create).
+// Adds tokens with the ids that Hugging Face's tokenizers give them (BpeTokenizer::create).
 class AddedTokenResolver {
  public:
   AddedTokenResolver(const BpeModel& model, AddedTokens& tokens) : model_(model), tokens_(tokens) {}
 
-  // Ids that are listed somewhere are not free, though their token may get another one.
+  // Marks the ids of listed tokens as used, although a token may get another id.
   void reserve(const std::vector<AddedToken>& listed) {
     for (const AddedToken& token : listed) {
       next_free_ = std::max(next_free_, int64_t{token.id} + 1);
@@ -126,8 +127,9 @@ Status BpeTokenizer::build_matchers() {
   return regex.status;
 }
 
-// Added tokens in the normalised text count, too; one that takes the white space around it has no
-// longest spelling. A pre-tokenizer that drops text makes a bound of the whole text wrong.
+// Added tokens in the normalised text count, too. A token that includes the white space around it
+// has no longest spelling. With a pre-tokenizer that drops text there is no bound for the whole
+// text.
 void BpeTokenizer::set_normalized_bound() {
   const auto is_unbounded = [](const AddedToken& token) {
     return token.normalized && (token.lstrip || token.rstrip);
@@ -213,7 +215,7 @@ bool BpeTokenizer::encode_raw(std::string_view text, bool at_text_start, bool pa
   const PreTokenizer::PieceFunction on_piece = [&](std::string_view piece) {
     return encode_piece(piece, scratch, encoding);
   };
-  if (!encoding.fits()) return false;  // the tokens before the text were too many
+  if (!encoding.fits()) return false;  // the tokens before the text alone exceeded the limit
   const size_t room = encoding.max_tokens - encoding.ids.size();
   uint64_t shares = 0;
   const auto normalized = parts_.normalizer.apply(text, scratch.normalized, scratch.regex,
@@ -231,7 +233,7 @@ bool BpeTokenizer::encode_raw(std::string_view text, bool at_text_start, bool pa
       [&](TokenId id) { return encoding.add(id); });
 }
 
-// One word may be the whole text: the bound shows whether it can fit before merging.
+// One word may be the whole text: the bound shows before merging whether it can fit.
 bool BpeTokenizer::encode_piece(std::string_view piece, Scratch& scratch,
                                 Encoding& encoding) const {
   if (encoding.poll.cancelled_after(piece.size())) return false;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// BpeTokenizer runs the whole pipeline of a BPE model: added tokens, normalizer, pre-tokenizer,
-// merges, and the special tokens around a text.
+// BpeTokenizer runs the complete pipeline of a BPE model: added tokens, normalizer, pre-tokenizer,
+// merges, and the special tokens before and after a text.
 //
-// Added tokens that are not "normalized" are cut out of the raw text, the others out of the
-// normalised rest.
+// Added tokens that are not "normalized" are found in the raw text, the others in the normalised
+// rest.
 //
 // Threading: immutable; thread-safe. Calls share buffers and word caches through a pool.
 #pragma once
@@ -25,25 +25,26 @@ namespace heddle::tokenizer {
 
 struct BpeTokenizerParts {
   BpeModel model;
-  std::vector<AddedToken> listed_tokens;  // added tokens that count before the configuration's
-  std::string_view listed_in;             // the name of their file, of static lifetime
-  AddedTokens added_tokens;               // built by create() from the list above
+  std::vector<AddedToken> listed_tokens;  // added tokens that have priority over the
+                                          // configuration's
+  std::string_view listed_in;             // name of the file that lists them, with static lifetime
+  AddedTokens added_tokens;               // filled by create() from listed_tokens
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
   TokenDecoder decoder;
-  std::vector<TokenId> prefix;  // around every text, with add_special_tokens
+  std::vector<TokenId> prefix;  // tokens before every text, if add_special_tokens is set
   std::vector<TokenId> suffix;
 };
 
 class BpeTokenizer final : public Tokenizer {
  public:
-  // Joins the file's parts with tokenizer_config.json: its added tokens, its roles, and BOS and EOS
-  // if it asks for them and the file itself puts nothing around a text.
+  // Combines the file's parts with tokenizer_config.json: its added tokens, its roles, and, if it
+  // requests them and the file itself adds no tokens around a text, BOS and EOS.
   //
-  // An added token that contradicts the vocabulary gets its id as in Hugging Face's tokenizers, and
-  // a warning names both ids: the id that its text has in the vocabulary; where its text is new and
-  // its id is that of another token, the next free id. The first of two with the same text counts.
-  // Error: kDataLoss for an id out of range or an empty text.
+  // An added token that contradicts the vocabulary gets the id that Hugging Face's tokenizers give
+  // it, and a warning names both ids: the vocabulary's id of its text; or, if its text is new and
+  // its id belongs to another token, the next free id. Of two tokens with the same text the first
+  // is used. Error: kDataLoss for an id out of range or an empty text.
   static Result<std::unique_ptr<Tokenizer>> create(BpeTokenizerParts parts,
                                                    const TokenizerConfig& config);
 
@@ -68,7 +69,7 @@ class BpeTokenizer final : public Tokenizer {
     void trim();  // frees the memory of an unusually long text
   };
 
-  // The ids made so far, and the two conditions that end the call.
+  // The ids so far, and the two conditions that end the call.
   struct Encoding {
     std::vector<TokenId>& ids;
     const size_t max_tokens;
@@ -94,7 +95,7 @@ class BpeTokenizer final : public Tokenizer {
   BpeTokenizerParts parts_;
   AddedTokenMatcher raw_matcher_;
   AddedTokenMatcher normalized_matcher_;
-  TokenBound normalized_bound_;  // bound for normalised texts; 0 where none is known
+  TokenBound normalized_bound_;  // bound for normalised texts; 0 if no bound is known
   mutable ScratchPool<Scratch> scratch_pool_;
 };
 

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a long encode() learns that its result is not needed any more: the client left, or the server
-// stops. The caller passes a CancellationCheck in EncodeOptions; the encoder asks it about every
-// kPollBytes of text and then returns kCancelled.
+// Cancellation of a long encode() whose result is not needed any more, because the client left or
+// the server stops. The caller passes a CancellationCheck in EncodeOptions. The encoder calls it
+// about every kPollBytes of text and, if it returns true, returns kCancelled.
 //
 //   const CancellationCheck gone = [&] { return connection.closed() || server.stopping(); };
 //   auto ids = tokenizer.encode(text, {.is_cancelled = &gone});
 //
-// Threading: the check is called on the encoding thread while others may change what it reads, so
-// it reads atomics (or a std::stop_token). A CancellationPoll is confined to one encode call.
+// Threading: the check is called on the encoding thread while other threads may change what it
+// reads, so it should read atomics (or a std::stop_token). A CancellationPoll is confined to one
+// encode call.
 #pragma once
 
 #include <cstddef>
@@ -15,19 +16,21 @@
 
 namespace heddle::tokenizer {
 
-// True: stop. Once it has been true it is not called again. Called every few milliseconds, so it
+// Returns true to stop; it is not called again after that. It is called every few milliseconds and
 // should not cost more than a lock.
 using CancellationCheck = std::function<bool()>;
 
 class CancellationPoll {
  public:
-  // About a millisecond of normalising or splitting, ten of merging one long word.
+  // Bytes between two checks: about a millisecond of normalising or splitting, ten of merging one
+  // long word.
   static constexpr size_t kPollBytes = size_t{32} << 10;
 
-  // `check` may be null: never cancelled. It must outlive the poll.
+  // `check` may be null: the call is then never cancelled. It must outlive the poll.
   explicit CancellationPoll(const CancellationCheck* check = nullptr) : check_(check) {}
 
-  // Counts `bytes` bytes of work and asks the check when enough came together. True once cancelled.
+  // Counts `bytes` bytes of work and, each time kPollBytes are reached, calls the check. Returns
+  // true once the call is cancelled.
   bool cancelled_after(size_t bytes) {
     if (bytes < bytes_left_) {
       bytes_left_ -= bytes;

@@ -30,7 +30,7 @@ Result<std::optional<std::string>> token_of_role(const GgufMetadata& metadata,
                                                  std::string_view role) {
   const std::string key = fmt::format("tokenizer.ggml.{}_token_id", role);
   HEDDLE_ASSIGN_OR_RETURN(const auto id, metadata.integer(key));
-  constexpr int64_t kNone = 0xffffffff;  // -1 in the 32 bits of the file
+  constexpr int64_t kNone = 0xffffffff;  // -1 as a 32-bit number in the file
   if (!id || *id == kNone || *id == -1) return std::optional<std::string>();
   if (*id < 0 || *id >= static_cast<int64_t>(vocabulary.tokens.size())) {
     return data_loss(
@@ -57,7 +57,7 @@ Result<TokenizerConfig> read_config(const GgufMetadata& metadata,
   return config;
 }
 
-// Tokens that are no part of the merges are added ones.
+// Adds all tokens. Those that take no part in merges are returned as added tokens.
 Result<std::vector<AddedToken>> add_tokens(const GgufVocabulary& vocabulary, BpeBuilder& builder) {
   std::vector<AddedToken> added;
   for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
@@ -116,8 +116,8 @@ Result<std::unique_ptr<Tokenizer>> make_bpe(const GgufMetadata& metadata,
       config);
 }
 
-// Merges of characters over the whole text, in which spaces are marks; bytes where a character is
-// no token.
+// Makes a BPE tokenizer whose merges work on the characters of the whole text, with spaces replaced
+// by marks; a character that is no token becomes byte tokens.
 Result<std::unique_ptr<Tokenizer>> make_character_bpe(const GgufMetadata& metadata,
                                                       const GgufVocabulary& vocabulary,
                                                       TokenizerConfig config) {
@@ -141,7 +141,7 @@ Result<std::unique_ptr<Tokenizer>> make_character_bpe(const GgufMetadata& metada
       config);
 }
 
-// ---- A SentencePiece model in memory (sentencepiece_model.h has the fields' numbers) ----
+// ---- Building a SentencePiece model in memory (field numbers: sentencepiece_model.h)
 
 void append_varint(uint64_t value, std::string& out) {
   for (; value >= 128; value >>= 7) out.push_back(static_cast<char>(value | 128));
@@ -165,7 +165,7 @@ void append_float(uint32_t field, float value, std::string& out) {
   for (int shift = 0; shift < 32; shift += 8) out.push_back(static_cast<char>(bits >> shift));
 }
 
-// The settings of the model's trainer: its kind, and the ids of roles.
+// The trainer's settings: the kind of model, and the ids of roles.
 std::string trainer_spec(int64_t unknown) {
   constexpr uint32_t kByteFallback = 35;
   constexpr uint32_t kUnkId = 40;
@@ -191,7 +191,7 @@ std::string normalizer_spec(bool adds_space, bool removes_spaces) {
   return spec;
 }
 
-// The model's file as it would be in the hub, which lacks the added tokens of `config`.
+// The model file as the hub has it, without the added tokens of `config`.
 Result<std::string> sentencepiece_file(const GgufMetadata& metadata,
                                        const GgufVocabulary& vocabulary, TokenizerConfig& config) {
   constexpr uint32_t kPieceScore = 2;
@@ -213,14 +213,14 @@ Result<std::string> sentencepiece_file(const GgufMetadata& metadata,
     if (static_cast<int64_t>(id) == unknown_id) {
       kind = GgufVocabulary::kUnknown;
     } else if (kind == GgufVocabulary::kUnknown || kind < GgufVocabulary::kNormal) {
-      kind = GgufVocabulary::kUnused;  // the library takes one unknown piece
+      kind = GgufVocabulary::kUnused;  // the library accepts only one unknown piece
     }
     std::string piece;
     append_bytes(kPieceText, token, piece);
     append_float(kPieceScore, static_cast<float>((*scores)[id]), piece);
     append_number(kPieceType, static_cast<uint64_t>(kind), piece);
     append_bytes(kPieces, piece, model);
-    // The hub lists these as added tokens; those with a space's mark are pieces of the model.
+    // The hub lists these tokens as added tokens; those with a space mark are pieces of the model.
     if (kind != GgufVocabulary::kUserDefined ||
         token.find(kGgufSpaceMark) != std::string_view::npos)
       continue;

@@ -32,7 +32,7 @@ ordered_json byte_level_json() {
           {"use_regex", false}};
 }
 
-// The tokens before and after every text.
+// The post-processor with the tokens before and after every text.
 ordered_json around_json(const std::optional<std::string>& front,
                          const std::optional<std::string>& back, const GgufVocabulary& vocabulary) {
   ordered_json single = ordered_json::array(), tokens = ordered_json::object();
@@ -52,7 +52,7 @@ ordered_json around_json(const std::optional<std::string>& front,
           {"special_tokens", tokens}};
 }
 
-// The members of a tokenizer.json that differ between the two kinds of merges.
+// The members of tokenizer.json that depend on the kind of merges.
 struct MergedWords {
   ordered_json normalizer;
   ordered_json pre_tokenizer;
@@ -159,7 +159,7 @@ Result<std::string> config_json(const GgufMetadata& metadata, const TokenizerCon
 }  // namespace
 
 Result<std::vector<TokenizerFile>> gguf_tokenizer_files(const GgufMetadata& metadata) {
-  // A vocabulary that is not served is not written: the errors are the same.
+  // Reports the same errors as loading: a vocabulary that is not supported is not written.
   HEDDLE_RETURN_IF_ERROR(make_gguf_tokenizer(metadata).status());
   HEDDLE_ASSIGN_OR_RETURN(const auto kind, metadata.text("tokenizer.ggml.model"));
   if (kind && *kind == "llama") {

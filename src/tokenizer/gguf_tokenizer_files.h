@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tokenizer of a GGUF file as the files that the same model has in the hub, for tools that
-// write a model in that layout: tokenizer.json or tokenizer.model, and tokenizer_config.json with
-// the chat template.
+// Converts the tokenizer of a GGUF file to the files that the same model has in the hub:
+// tokenizer.json or tokenizer.model, and tokenizer_config.json with the chat template. For tools
+// that write a model in the hub's layout.
 #pragma once
 
 #include <string>
@@ -19,7 +19,7 @@ struct TokenizerFile {
 };
 
 // Error: as make_gguf_tokenizer(); kUnimplemented for a vocabulary of ranks without merges, which
-// tokenizer.json cannot say.
+// tokenizer.json cannot express.
 [[nodiscard]] Result<std::vector<TokenizerFile>> gguf_tokenizer_files(
     const checkpoint::GgufMetadata& metadata);
 

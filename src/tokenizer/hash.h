@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A fast 64-bit hash of short byte strings, for the vocabulary and the word cache.
 //
-// Not safe against adversaries: a table of keys that a client chooses needs another bound.
-// Cost: a few nanoseconds up to 16 bytes, about 8 bytes a nanosecond beyond.
+// Not safe against adversaries: a table whose keys a client chooses needs another protection.
+// Cost: a few nanoseconds up to 16 bytes, then about 8 bytes a nanosecond.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ inline uint32_t load_u32(const char* bytes) {
   return value;
 }
 
-// The two halves of the 128-bit product, folded: every input bit reaches every output bit.
+// Combines the two halves of the 128-bit product, so that every input bit affects every output bit.
 inline uint64_t fold_multiply(uint64_t a, uint64_t b) {
   __extension__ using Wide = unsigned __int128;
   const Wide product = static_cast<Wide>(a) * b;

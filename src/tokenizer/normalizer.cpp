@@ -25,7 +25,7 @@ struct Range {
   char32_t last;
 };
 
-// Combining class 0 and NFC_Quick_Check=Yes throughout.
+// Ranges in which every character has combining class 0 and NFC_Quick_Check=Yes.
 constexpr std::array kInertRanges = {
     Range{0x0000, 0x02FF},    // Latin, IPA
     Range{0x0388, 0x0482},    // Greek, Cyrillic
@@ -67,7 +67,8 @@ size_t ascii_prefix(std::string_view text) {
   return i;
 }
 
-// The leading bytes that no form changes and that do not combine with earlier ones.
+// The number of bytes at the beginning of `text` that no form changes and that do not combine with
+// earlier characters.
 size_t inert_prefix(std::string_view text, NormalForm form) {
   size_t i = ascii_prefix(text);
   while (form == NormalForm::kNfc && i < text.size()) {
@@ -83,8 +84,8 @@ uint16_t combining_class(utf8proc_int32_t code_point) {
   return static_cast<uint16_t>(utf8proc_get_property(code_point)->combining_class);
 }
 
-// Whether a composition may join the character to the one before it: it is the second of a pair, or
-// the vowel or final consonant of a Hangul syllable.
+// Whether a composition may join the character to the one before it, because it is the second of a
+// pair, or the vowel or final consonant of a Hangul syllable.
 bool may_join_previous(utf8proc_int32_t code_point) {
   if (code_point >= 0x1160 && code_point <= 0x11FF) return true;
   const utf8proc_property_t* property = utf8proc_get_property(code_point);
@@ -99,11 +100,11 @@ class FormWriter {
     shown_ = out.size();
   }
 
-  // False: ended early.
+  // Returns false if the call ended early.
   bool write(std::string_view text) {
     for (size_t i = 0; i < text.size();) {
       const size_t begin = i;
-      // The last inert character may combine with what follows it.
+      // The last inert character may combine with the text after it.
       const size_t last =
           without_last_character(text.substr(i, inert_prefix(text.substr(i), form_)));
       if (last > 0) {
@@ -121,9 +122,10 @@ class FormWriter {
   }
 
  private:
-  static constexpr size_t kRunLength = 1024;  // characters, then the next chance to end it is taken
+  static constexpr size_t kRunLength = 1024;  // characters; a longer run ends at the next possible
+                                              // position
   static constexpr size_t kShownBytes = 4096;
-  static constexpr size_t kMaxDecomposition = 32;  // the longest has 18 characters
+  static constexpr size_t kMaxDecomposition = 32;  // characters; the longest decomposition has 18
 
   static size_t without_last_character(std::string_view text) {
     if (text.empty()) return 0;
@@ -156,7 +158,8 @@ class FormWriter {
     if (run_.capacity() > 16 * kRunLength) run_.shrink_to_fit();
   }
 
-  // Canonical ordering: neighbouring marks by their combining class, equal ones in their order.
+  // Canonical ordering: sorts neighbouring marks by their combining class, and keeps the order of
+  // equal ones.
   void sort_marks() {
     for (size_t begin = 0; begin < run_.size();) {
       size_t end = begin;
@@ -180,7 +183,7 @@ class FormWriter {
     for (const auto mark : unsorted) marks[begin_of_class[combining_class(mark)]++] = mark;
   }
 
-  // Emits new text once it has `min_bytes`.
+  // Passes new text to on_part_ if there are at least `min_bytes` of it.
   bool show(size_t min_bytes) {
     if (!on_part_ || out_.size() < shown_ + min_bytes) return true;
     const std::string_view part = std::string_view(out_).substr(shown_);
@@ -193,8 +196,8 @@ class FormWriter {
   std::string& out_;
   CancellationPoll& poll_;
   const PartFunction& on_part_;
-  size_t shown_ = 0;                   // bytes of out_ that were handed to on_part_
-  std::vector<utf8proc_int32_t> run_;  // decomposed, not yet ordered
+  size_t shown_ = 0;                   // bytes of out_ that were passed to on_part_
+  std::vector<utf8proc_int32_t> run_;  // decomposed characters, not yet ordered
 };
 
 }  // namespace
@@ -223,8 +226,8 @@ std::string to_normal_form(std::string_view text, NormalForm form) {
 
 namespace {
 
-// One step: the new text, or none when it stays as it is. Once `poll` or `on_part` has ended the
-// work, the text that comes back is of no use.
+// Applies one step: returns the new text, or none if the text does not change. After `poll` or
+// `on_part` has ended the call, the returned text is unusable.
 class StepRunner {
  public:
   StepRunner(std::string_view text, RegexScratch& scratch, CancellationPoll& poll,

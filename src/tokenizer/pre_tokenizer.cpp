@@ -12,8 +12,8 @@ struct Part {
   bool is_match = false;
 };
 
-// The text as matches and the text between them, in order, until `on_part` gives false or `poll`
-// says that the call is cancelled.
+// Passes the matches and the text between them to `on_part`, in order, until `on_part` returns
+// false or `poll` says that the call is cancelled.
 template <typename Function>
 bool for_each_part(const SplitStep& step, std::string_view text, RegexScratch& scratch,
                    CancellationPoll& poll, Function on_part) {
@@ -38,7 +38,7 @@ std::vector<Part> parts_of(const SplitStep& step, std::string_view text, RegexSc
   return parts;
 }
 
-// A match joins the part before it, unless that was a match itself.
+// Joins each match to the part before it, unless that part is a match, too.
 std::vector<Part> merge_with_previous(const std::vector<Part>& parts) {
   std::vector<Part> merged;
   bool after_match = false;
@@ -110,8 +110,8 @@ std::string replace_spaces(const MetaspaceStep& step, std::string_view text, boo
 
 }  // namespace
 
-// Depth first: each piece runs through all later steps before its next sibling is cut, so that a
-// changed text can live in the frame of the step that made it.
+// Depth first: each piece passes through all later steps before the next one is split, so that a
+// changed text can be stored in the stack frame of the step that made it.
 struct PreTokenizer::Run {
   const std::vector<PreTokenizerStep>& steps;
   RegexScratch& scratch;

@@ -20,11 +20,11 @@ namespace heddle::tokenizer {
 
 namespace {
 
-// The patterns of published models never use the stack; the limit is for those that do.
+// The patterns of published models never use the JIT stack; the limit is for other patterns.
 constexpr size_t kMinJitStackBytes = 32 << 10;
 constexpr size_t kMaxJitStackBytes = 8 << 20;
-// A bound on backtracking. Runs of spaces backtrack once a character, so it must exceed the longest
-// text; a pattern that needs more is exponential in it.
+// A bound on backtracking. Runs of spaces backtrack once per character, so it must exceed the
+// length of the longest text; only a pattern that is exponential in the text's length needs more.
 constexpr uint32_t kMatchLimit = 2'000'000'000;
 constexpr uint32_t kHeapLimitKib = 64 << 10;
 constexpr size_t kMaxShownBytes = 1000;  // longest pattern shown in a message
@@ -50,7 +50,7 @@ struct RegexScratch::Buffers {
     HEDDLE_CHECK(data != nullptr && context != nullptr);
     pcre2_set_match_limit(context, kMatchLimit);
     pcre2_set_heap_limit(context, kHeapLimitKib);
-    // Without JIT `stack` is null: the machine stack.
+    // If the JIT stack could not be allocated, `stack` is null and PCRE2 uses the machine stack.
     pcre2_jit_stack_assign(context, nullptr, stack);
   }
 
@@ -142,7 +142,7 @@ bool Regex::find(std::string_view subject, size_t start, RegexScratch& scratch, 
       return true;
     }
     if (bounds[0] >= subject.size()) return false;
-    start = bounds[0] + utf8_length(subject[bounds[0]]);  // step over an empty match
+    start = bounds[0] + utf8_length(subject[bounds[0]]);  // continues after an empty match
   }
   return false;
 }
@@ -153,7 +153,7 @@ constexpr std::string_view kSpace = R"(\x{09}-\x{0D}\x{85}\p{Z})";
 constexpr std::string_view kWord = R"(\p{L}\p{M}\p{Nd}\p{Pc})";
 constexpr std::string_view kHex = "0-9a-fA-F";
 
-// The members of a shorthand's set, empty for any other escape.
+// The members of the set that a shorthand such as \s means; empty for any other escape.
 std::string_view members_of(char letter) {
   switch (letter) {
     case 's':
@@ -190,7 +190,7 @@ constexpr std::array<std::string_view, 30> kCategories = {
     "Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "No", "Pc", "Pd", "Ps", "Pe",
     "Pi", "Pf", "Po", "Sm", "Sc", "Sk", "So", "Zs", "Zl", "Zp", "Cc", "Cf", "Cs", "Co", "Cn"};
 
-// The members of the complement of a set of general categories; none for any other set.
+// The members of the complement of a set of general categories; nullopt for any other set.
 std::optional<std::string> complement_of_categories(std::string_view members) {
   std::array<bool, kCategories.size()> has{};
   while (!members.empty()) {
@@ -214,12 +214,12 @@ std::optional<std::string> complement_of_categories(std::string_view members) {
   return complement;
 }
 
-// Finds the ends of character classes inside of sets: [:alpha:]. As in Oniguruma "[:" begins one
-// if the next ']' follows a ':'. Offsets must not decrease from call to call; then all calls for a
-// text together take linear time.
+// Finds the ends of character classes inside sets: [:alpha:]. As in Oniguruma, "[:" begins one if a
+// ':' precedes the next ']'. Offsets must not decrease from call to call; all calls for a text
+// together then take linear time.
 class ClassEnds {
  public:
-  // The offset after the class that begins at `at`, or 0 where none does.
+  // The offset after the class that begins at `at`; 0 if no class begins there.
   size_t find(std::string_view text, size_t at) {
     if (text.substr(at, 2) != "[:") return 0;
     if (bracket_ < at + 2) bracket_ = text.find(']', at + 2);
@@ -229,19 +229,20 @@ class ClassEnds {
   }
 
  private:
-  size_t bracket_ = 0;  // the first ']' after the last "[:"
+  size_t bracket_ = 0;  // offset of the first ']' after the last "[:"
 };
 
-// A set from its '[' to its ']', cut at the intersections (&&) that are not inside of another set.
+// The text of a set from '[' to ']', split at the intersections (&&) that are not inside another
+// set.
 struct SetText {
   std::vector<std::string_view> operands;
-  size_t size = 0;  // 0: its end is missing
+  size_t size = 0;  // 0: the closing ']' is missing
   bool negated = false;
 };
 
 bool has_braces(char letter) { return letter == 'p' || letter == 'P' || letter == 'x'; }
 
-// The offset after the escape that begins at `at`, with the {...} of \p{L} or \x{85}.
+// The offset after the escape that begins at `at`, including the {...} of \p{L} or \x{85}.
 size_t end_of_escape(std::string_view text, size_t at) {
   if (at + 2 >= text.size() || text[at + 2] != '{' || !has_braces(text[at + 1])) return at + 2;
   const size_t end = text.find('}', at);
@@ -261,7 +262,8 @@ SetText read_set(std::string_view text) {
     } else if (text[at] == '[') {
       ++depth;
       if (text.substr(at + 1, 1) == "^") ++at;
-      if (depth == 1 && text.substr(at + 1, 1) == "]") ++at;  // a leading bracket is literal
+      // a ']' directly after the opening bracket is literal
+      if (depth == 1 && text.substr(at + 1, 1) == "]") ++at;
     } else if (text[at] == ']') {
       if (--depth > 0) continue;
       set.operands.push_back(text.substr(begin, at - begin));
@@ -293,7 +295,7 @@ class Respeller {
         groups_.push_back(out_.size());
         copy(1);
       } else if (c == ')') {
-        if (!groups_.empty()) {  // PCRE2 reports one too many
+        if (!groups_.empty()) {  // PCRE2 reports an unmatched closing parenthesis
           atom_ = groups_.back();
           groups_.pop_back();
         }
@@ -317,7 +319,7 @@ class Respeller {
     at_ += part.size();
   }
 
-  // An escape outside of a set, with the {...} of \p{L} or \x{85}.
+  // Copies an escape outside of sets, including the {...} of \p{L} or \x{85}.
   void copy_escape() {
     const char letter = at_ + 1 < pattern_.size() ? pattern_[at_ + 1] : '\0';
     if (const std::string_view members = members_of(letter); !members.empty()) {
@@ -347,7 +349,7 @@ class Respeller {
     if (is_operand_) return refuse("an intersection inside a set");
     if (set.negated) return refuse("a negated intersection of sets (&&)");
     std::vector<std::string> operands;
-    bool only_negated = true;  // all but the first
+    bool only_negated = true;  // all operands but the first are negated sets
     for (const std::string_view operand : set.operands) {
       if (operand.empty()) return refuse("an intersection with nothing");
       const bool is_set = operand.starts_with('[') && read_set(operand).size == operand.size();
@@ -358,7 +360,7 @@ class Respeller {
       operands.push_back(std::move(respelled));
     }
     at_ += set.size;
-    // One set is matched in a loop, without memory for each character of a long word.
+    // A single set is matched in a loop, without memory for each character of a long word.
     std::optional<std::string> members =
         only_negated ? complement_of_categories(set.operands[0]) : std::nullopt;
     if (members) {
@@ -374,12 +376,12 @@ class Respeller {
     return ok_status();
   }
 
-  // From '[' to its ']'. Sets inside are unions: their brackets go.
+  // Copies a set from '[' to ']'. Sets inside it are unions, so their brackets are dropped.
   Status copy_set() {
     const SetText set = read_set(pattern_.substr(at_));
     if (set.operands.size() > 1 && set.size > 0) return copy_intersection(set);
     size_t depth = 0;
-    size_t members = 0;  // where they start in out_
+    size_t members = 0;  // offset in out_ at which the members begin
     do {
       const char c = pattern_[at_];
       if (const size_t end = depth > 0 ? class_ends_.find(pattern_, at_) : 0; end > 0) {
@@ -392,8 +394,8 @@ class Respeller {
           members = out_.size();
         }
         at_ += negated ? 2 : 1;
-        if (++depth == 1 &&
-            pattern_.substr(at_, 1) == "]") {  // a bracket that comes first is itself
+        if (++depth == 1 && pattern_.substr(at_, 1) == "]") {  // a ']' directly after the opening
+                                                               // bracket is literal
           out_.append("\\]");
           ++at_;
         }
@@ -408,13 +410,13 @@ class Respeller {
       } else if (c == '\\') {
         HEDDLE_RETURN_IF_ERROR(copy_escape_in_set());
       } else {
-        // PCRE2 reads "[:", "[." and "[=" as a class outside of a set.
+        // Outside of a set PCRE2 interprets "[:", "[." and "[=" as a class.
         const bool is_first = out_.size() == members && out_.back() == '[';
         if (is_first && (c == ':' || c == '.' || c == '=')) out_ += '\\';
         copy(utf8_length(c));
       }
     } while (depth > 0 && at_ < pattern_.size());
-    return ok_status();  // PCRE2 reports a set without its end
+    return ok_status();  // PCRE2 reports that the set has no end
   }
 
   Status copy_escape_in_set() {
@@ -425,7 +427,7 @@ class Respeller {
       copy_braces_of(letter);
       return ok_status();
     }
-    if (letter == 'S') {  // PCRE2's own differs in U+180E alone, which is close enough to serve
+    if (letter == 'S') {  // PCRE2's \S differs only in U+180E, which is acceptable
       copy(2);
       return ok_status();
     }
@@ -435,7 +437,8 @@ class Respeller {
     return ok_status();
   }
 
-  // {n,m}, and a following '+' that repeats once more instead of making it possessive.
+  // Copies {n,m}. A '+' after it repeats the interval, as in Oniguruma; PCRE2 would make it
+  // possessive.
   void copy_interval() {
     const size_t end = pattern_.find_first_not_of("0123456789,", at_ + 1);
     if (end == std::string_view::npos || pattern_[end] != '}' || end == at_ + 1) {
@@ -460,12 +463,12 @@ class Respeller {
   }
 
   std::string_view pattern_;
-  bool is_operand_;  // an intersection's operand
+  bool is_operand_;  // the pattern is an operand of an intersection
   size_t at_ = 0;
   ClassEnds class_ends_;
   std::string out_;
-  size_t atom_ = 0;             // where the last repeatable item starts in out_
-  std::vector<size_t> groups_;  // where the open groups start in out_
+  size_t atom_ = 0;             // offset in out_ of the last repeatable item
+  std::vector<size_t> groups_;  // offsets in out_ at which the open groups begin
 };
 
 }  // namespace

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Regex: the patterns of tokenizer.json, compiled by PCRE2 to machine code where it can.
+// Regex: the patterns of tokenizer.json, compiled by PCRE2, to machine code if possible.
 //
 // The patterns are written for the Oniguruma engine in its Ruby syntax; respell_for_pcre2() changes
 // the parts that PCRE2 reads differently.
 //
 // Threading: a Regex is immutable and thread-safe; a RegexScratch belongs to one call at a time.
-// Subjects must be valid UTF-8: nothing rechecks them (checking at each match would be quadratic).
+// Subjects must be valid UTF-8, which is not checked (a check for each match would be quadratic).
 #pragma once
 
 #include <cstddef>
@@ -22,8 +22,8 @@ struct Span {
   size_t end = 0;
 };
 
-// The working memory of a match. The first failure stays in `status`: a search that fails
-// looks like one that finds nothing, so look here when the work is done.
+// The working memory of matches. The first failure is stored in `status`: a failed search returns
+// the same as one without a match, so check `status` after the last search.
 class RegexScratch {
  public:
   RegexScratch();
@@ -41,18 +41,18 @@ class RegexScratch {
 
 class Regex {
  public:
-  // Error: kInvalidArgument with the position and PCRE2's words; kUnimplemented for Oniguruma
-  // syntax that has no counterpart.
+  // Compiles a pattern. Error: kInvalidArgument with the position and PCRE2's message;
+  // kUnimplemented for Oniguruma syntax that PCRE2 cannot express.
   static Result<Regex> compile(std::string_view pattern);
 
-  // A pattern that matches `text` itself.
+  // Compiles a pattern that matches exactly `text`.
   static Result<Regex> compile_literal(std::string_view text);
 
   Regex(Regex&&) noexcept;
   Regex& operator=(Regex&&) noexcept;
   ~Regex();
 
-  // The first match at or after `start` that is not empty.
+  // Finds the first non-empty match at or after `start`.
   bool find(std::string_view subject, size_t start, RegexScratch& scratch, Span& match) const;
 
  private:
@@ -64,8 +64,8 @@ class Regex {
   std::unique_ptr<Code> code_;
 };
 
-// Respells an Oniguruma pattern (Ruby syntax, what tokenizer.json uses) so that PCRE2 reads it the
-// same.
+// Rewrites an Oniguruma pattern (Ruby syntax, which tokenizer.json uses) so that PCRE2 interprets
+// it in the same way.
 //
 //   \s       Unicode White_Space (PCRE2 would add U+180E)        \h  a hexadecimal digit
 //   \w       letters, marks, decimal digits, connectors (PCRE2 10.42 knows no marks or connectors)
@@ -77,8 +77,8 @@ class Regex {
 //   x{1,3}+  the repetition of a repetition (PCRE2: possessive)
 //   $        also before every newline: compile with PCRE2_MULTILINE
 //
-// Error: kUnimplemented for negated sets inside sets, and for intersections that are themselves
-// negated or inside of a set.
+// Error: kUnimplemented for negated sets inside sets, and for intersections that are negated or
+// inside another set.
 Result<std::string> respell_for_pcre2(std::string_view pattern);
 
 }  // namespace heddle::tokenizer

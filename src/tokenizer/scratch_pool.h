@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// ScratchPool lends working memory to const methods that many threads call at once: each call takes
-// one object and gives it back, so buffers and caches stay warm without belonging to a thread.
+// ScratchPool lends working memory to const methods that many threads call at once. Each call
+// borrows one object and returns it, so buffers and caches are reused without being bound to a
+// thread.
 //
-// Threading: thread-safe. At most kMaxIdle objects wait; more are freed when they come back.
+// Threading: thread-safe. At most kMaxIdle idle objects are kept; others are freed when they are
+// returned.
 #pragma once
 
 #include <cstddef>

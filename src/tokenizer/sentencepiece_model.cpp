@@ -15,7 +15,7 @@ namespace heddle::tokenizer {
 std::optional<Field> Fields::next() {
   if (rest_.empty()) return std::nullopt;
   Field field;
-  const auto tag = static_cast<uint32_t>(varint());  // truncated as the library does it
+  const auto tag = static_cast<uint32_t>(varint());  // truncated to 32 bits, as the library does
   field.number = tag >> 3;
   field.type = tag & 7;
   switch (field.type) {
@@ -63,13 +63,13 @@ namespace {
 
 constexpr std::string_view kNotWellFormed = "its fields do not add up";
 
-// The library's fixed arrays: for keys of the normalizer's table that are prefixes of one another,
-// and for user-defined pieces that are.
+// The size of the library's fixed arrays: for keys of the normalizer's table that are prefixes of
+// one another, and for user-defined pieces that are prefixes of one another.
 constexpr int kMaxNestedKeys = 32;
 constexpr size_t kMaxNestedPieces = 64;
 
-// Limits on the cost of looking up one character and writing its replacement. Published tables have
-// keys of up to 10 bytes and replacements of up to 33.
+// Limits on the cost of looking up one character and of writing its replacement. Published tables
+// have keys of up to 10 bytes and replacements of up to 33.
 constexpr int kMaxKeyBytes = 256;
 constexpr size_t kMaxReplacementBytes = 256;
 
@@ -80,12 +80,12 @@ class Trie {
  public:
   explicit Trie(std::string_view units) : units_(units) {}
 
-  // Whether the lookup of any text stays inside the units, and every value is the offset of one of
+  // Whether every lookup reads only units of the trie, and every value is the offset of one of
   // `texts`.
   [[nodiscard]] bool stays_inside(std::string_view texts) const {
     if (units_.empty() || units_.size() % (kBlock * sizeof(uint32_t)) != 0) return false;
     for (size_t i = 0; i < size(); ++i) {
-      // A unit that holds a value is never walked through; the first one always is.
+      // A lookup never passes through a unit that contains a value, except the first unit.
       if (i != 0 && is_value(i)) continue;
       if (base(i) >= size()) return false;
       if (!has_leaf(i)) continue;
@@ -97,9 +97,9 @@ class Trie {
     return true;
   }
 
-  // Whether every lookup ends, after at most kMaxNestedKeys keys. Requires stays_inside().
+  // Whether every lookup ends after at most kMaxNestedKeys keys. Requires stays_inside().
   [[nodiscard]] bool ends() const {
-    std::vector<int> num_keys(size(), kUnreached);  // the most on any path to a base
+    std::vector<int> num_keys(size(), kUnreached);  // for each base, the most keys on a path to it
     num_keys[base(0)] = 0;
     for (int length = 0; length <= kMaxKeyBytes; ++length) {
       std::vector<int> longer(size(), kUnreached);
@@ -122,7 +122,8 @@ class Trie {
   static constexpr uint32_t kIsValue = 1u << 31;
   static constexpr uint32_t kHasLeaf = 1u << 8;
   static constexpr uint32_t kOffsetIsLarge = 1u << 9;
-  static constexpr size_t kBlock = 256;  // units come in blocks: all bytes from a base are in one
+  static constexpr size_t kBlock = 256;  // Units are in blocks: the children of a base for all
+                                         // bytes are in one block.
   static constexpr int kUnreached = -1;
 
   [[nodiscard]] size_t size() const { return units_.size() / sizeof(uint32_t); }
@@ -144,8 +145,8 @@ class Trie {
   std::string_view units_;
 };
 
-// A charsmap is the size of a trie, the trie, and the texts that its values are offsets of, each
-// with a zero behind it.
+// Whether the map is well formed: the size of a trie, the trie, and the texts to which its values
+// are offsets, each followed by a zero byte.
 bool is_charsmap(std::string_view map) {
   if (map.empty()) return true;
   uint32_t trie_bytes = 0;
@@ -159,7 +160,7 @@ bool is_charsmap(std::string_view map) {
 
 struct Piece {
   std::string_view text;
-  // True if any of its type fields is USER_DEFINED; the library uses the last one.
+  // True if any of the piece's type fields is USER_DEFINED; the library uses the last one.
   bool may_be_user_defined = false;
 };
 
@@ -169,7 +170,7 @@ Result<Piece> read_piece(std::string_view message, int64_t index) {
   while (const std::optional<Field> field = fields.next()) {
     if (field->holds_bytes(kPieceText)) piece.text = field->bytes;
     if (field->number == kPieceType) {
-      // The library truncates it to 32 bits.
+      // The library truncates the value to 32 bits.
       piece.may_be_user_defined |= static_cast<uint32_t>(field->value) == kUserDefined;
     }
   }
@@ -187,7 +188,7 @@ Result<Piece> read_piece(std::string_view message, int64_t index) {
 
 Status check_nesting(std::vector<std::string_view> user_defined) {
   std::ranges::sort(user_defined);
-  // User-defined pieces that the current one begins with, itself included.
+  // The user-defined pieces that are prefixes of the current one, itself included.
   std::vector<std::string_view> prefixes;
   for (const std::string_view text : user_defined) {
     while (!prefixes.empty() && !text.starts_with(prefixes.back())) prefixes.pop_back();
@@ -242,7 +243,7 @@ Status not_a_sentencepiece_model(std::string_view why) {
 }
 
 bool normalizer_keeps_text(std::string_view model) {
-  // The defaults of the format.
+  // The defaults of the file format.
   bool replaces = false;
   bool removes_white_space = true;
   bool marks_white_space = true;
@@ -268,7 +269,7 @@ bool normalizer_keeps_text(std::string_view model) {
 }
 
 bool is_bpe_model(std::string_view model) {
-  bool is_bpe = false;  // the default of the format is another type
+  bool is_bpe = false;  // the file format's default is another type
   Fields fields(model);
   while (const std::optional<Field> field = fields.next()) {
     if (!field->holds_bytes(kTrainerSpec)) continue;

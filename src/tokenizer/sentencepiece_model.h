@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads a SentencePiece model file without libsentencepiece: whether the library can be trusted
-// with it, and the settings that the library does not report.
+// Reads a SentencePiece model file without libsentencepiece: checks whether the file is safe for
+// the library, and reads the settings that the library does not report.
 //
 // Threading: Fields is confined to a thread; the free functions have no state.
 #pragma once
@@ -45,10 +45,11 @@ enum WireType : uint32_t { kVarint = 0, kFixed64 = 1, kLengthDelimited = 2, kFix
 struct Field {
   uint32_t number = 0;
   uint32_t type = kVarint;
-  uint64_t value = 0;      // value of a varint
-  std::string_view bytes;  // content of any other type
+  uint64_t value = 0;      // value of a varint field
+  std::string_view bytes;  // content of a field of any other type
 
-  // The library takes a field of another type for one that it does not know.
+  // Whether the field has this number and contains bytes. The library ignores a field whose type is
+  // another one.
   [[nodiscard]] bool holds_bytes(uint32_t wanted) const {
     return number == wanted && type == kLengthDelimited;
   }
@@ -58,7 +59,7 @@ class Fields {
  public:
   explicit Fields(std::string_view message) : rest_(message) {}
 
-  // The next field; nullopt at the end of the message, or where it is not well formed.
+  // Returns the next field; nullopt at the end of the message, or where it is malformed.
   std::optional<Field> next();
 
   [[nodiscard]] bool is_well_formed() const { return well_formed_; }
@@ -75,27 +76,28 @@ class Fields {
 
 inline constexpr size_t kMaxPieceBytes = 4096;
 
-// Refuses models that make libsentencepiece misbehave: it throws for a piece without text, calls
-// itself once per byte of a piece, follows the offsets of the normalizer's tables wherever they
-// point, and writes beyond fixed arrays when a text matches too many nested keys of these tables or
+// Refuses models with which libsentencepiece misbehaves: it throws for a piece without text,
+// recurses once per byte of a piece, follows the offsets of the normalizer's tables without a
+// check, and writes beyond fixed arrays if a text matches too many nested keys of these tables or
 // too many nested user-defined pieces (version 0.1.97; for some of it see
 // github.com/google/sentencepiece issues 156, 1263, 1269).
 //
 // `model` is the serialised file. Error: kDataLoss naming the piece or the table.
-// Cost: O(bytes of the model), and O(bytes of the normalizer's table) for every byte of its longest
-// key (at most 256); a millisecond for published models.
+// Cost: O(bytes of the model), and O(bytes of the normalizer's table) for each byte of the table's
+// longest key (at most 256); a millisecond for published models.
 [[nodiscard]] Status check_sentencepiece_model(std::string_view model);
 
-// kDataLoss for a file that is no model, with the other format that has this file name.
+// The kDataLoss error for a file that is not a SentencePiece model; names the other format that
+// uses this file name.
 [[nodiscard]] Status not_a_sentencepiece_model(std::string_view why);
 
 // ---- Settings. Cost: O(pieces of the model) ----
 
-// True when no byte of a text is lost: nothing is replaced and no white space is taken away, only
-// marked. False as well when `model`, the serialised file, is not understood.
+// True if no byte of a text is lost: nothing is replaced, and white space is not removed, only
+// marked. False also if `model`, the serialised file, cannot be read.
 [[nodiscard]] bool normalizer_keeps_text(std::string_view model);
 
-// True for a BPE model, which merges neighbouring pieces and nothing else.
+// True for a BPE model, which only merges neighbouring pieces.
 [[nodiscard]] bool is_bpe_model(std::string_view model);
 
 }  // namespace heddle::tokenizer

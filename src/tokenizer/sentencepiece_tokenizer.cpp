@@ -22,20 +22,21 @@
 namespace heddle::tokenizer {
 namespace {
 
-constexpr std::string_view kSpaceMark = "▁";  // U+2581 stands for a space in pieces
-constexpr size_t kByteTokenLength = 6;        // <0xNN>
+constexpr std::string_view kSpaceMark = "▁";  // U+2581, which replaces a space in pieces
+constexpr size_t kByteTokenLength = 6;        // bytes of <0xNN>
 constexpr int kNumByteTokens = 256;
 
-// The text that the library gets in one call: 10 to 40 ms of its work.
+// The most bytes that the library gets in one call: 10 to 40 ms of its work.
 constexpr size_t kRunBytes = CancellationPoll::kPollBytes;
 
-// A private-use character, which is in no vocabulary and so merges with nothing: text after it is
+// A private-use character that is in no vocabulary, so it merges with nothing: text after it is
 // encoded as if it were not at the start.
 constexpr std::string_view kSentinel = "\xEE\x80\x80";  // U+E000
 
-// Finds where a text can be cut so that its parts give the ids of the whole: between two characters
-// that no piece has side by side, because a BPE model merges nothing across them. The library reads
-// a whole text in one call at less than 1 MB/s; parts can be counted and cancelled.
+// Finds positions at which a text can be cut such that its parts have the same ids as the whole:
+// between two characters that are not adjacent in any piece, because a BPE model merges nothing
+// across them. The library encodes a whole text in one call, at less than 1 MB/s; parts can be
+// counted and cancelled.
 class CutFinder {
  public:
   void add(std::string_view piece) {
@@ -53,7 +54,7 @@ class CutFinder {
     pairs_.erase(std::unique(pairs_.begin(), pairs_.end()), pairs_.end());
   }
 
-  // The first cut at or after byte `from`, or the end of `text`.
+  // The first such position at or after byte `from`; otherwise the end of `text`.
   [[nodiscard]] size_t find(std::string_view text, size_t from) const {
     size_t i = 0;
     for (i = from; i < text.size(); ++i) {
@@ -140,7 +141,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     const bool went_through = matcher_.split(
         text, options.parse_special_tokens, poll,
         [&](std::string_view part) {
-          if (ids.size() > max_tokens) return false;  // BOS was too much
+          if (ids.size() > max_tokens) return false;  // BOS alone exceeded the limit
           const size_t room = max_tokens - ids.size();
           if (part.size() > room && bound_.min_tokens(part) > room) return false;
           const bool prefixed = part.data() == text.data() || prefix_everywhere_;
@@ -219,8 +220,8 @@ class SentencePieceTokenizer final : public Tokenizer {
     return ok_status();
   }
 
-  // Unknown characters may be joined to one token, so a text has a bound, and can be cut, only
-  // where bytes stand for them.
+  // Unknown characters may be joined to one token. So only if byte tokens represent them, there is
+  // a bound for a text and a text can be cut.
   void set_bound(bool is_bpe) {
     TokenBound bound;
     CutFinder cuts;
@@ -228,10 +229,11 @@ class SentencePieceTokenizer final : public Tokenizer {
     bool has_sentinel = false;
     for (int id = 0; id < processor_.GetPieceSize(); ++id) {
       num_bytes += processor_.IsByte(id) ? 1 : 0;
-      // Names of bytes and control tokens, too: a model of whole words encodes one as a single
-      // token.
+      // The spellings of byte and control tokens are included, because a model of whole words
+      // encodes such a text as a single token.
       const std::string& piece = processor_.IdToPiece(id);
-      if (piece.find(' ') != std::string::npos) return;  // a space is not what it is marked with
+      // a piece contains a real space, so the mark does not replace every space
+      if (piece.find(' ') != std::string::npos) return;
       bound.add(piece);
       cuts.add(piece);
       has_sentinel |= piece.find(kSentinel) != std::string::npos;
@@ -264,7 +266,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     return cuts_ ? cuts_->find(text, begin + kRunBytes) : text.size();
   }
 
-  // `prefixed`: with the space that the model puts in front of a text, if it does.
+  // `prefixed`: the model adds its leading space to the text, if it has one.
   Status encode_run(std::string_view text, bool prefixed, std::vector<TokenId>& ids) const {
     std::vector<int> pieces;
     if (prefixed || !has_dummy_prefix_) {
@@ -305,7 +307,8 @@ class SentencePieceTokenizer final : public Tokenizer {
   AddedTokens added_tokens_;
   AddedTokenMatcher matcher_;
   TokenBound bound_;
-  std::optional<CutFinder> cuts_;  // nullopt: texts are passed to the library whole
+  std::optional<CutFinder> cuts_;  // nullopt: texts cannot be cut and are passed to the library
+                                   // whole
   std::vector<int> sentinel_ids_;
   bool has_dummy_prefix_ = false;
   bool prefix_everywhere_ = true;
@@ -313,8 +316,8 @@ class SentencePieceTokenizer final : public Tokenizer {
   bool add_eos_ = false;
 };
 
-// Whether the first line is "IQ== 0": a token in base64 and its rank. Llama 3's original files have
-// the name of a SentencePiece model.
+// Whether the first line is like "IQ== 0", a token in base64 and its rank. Llama 3's original files
+// have the name of a SentencePiece model.
 bool is_tiktoken(std::string_view text) {
   const std::string_view line = text.substr(0, text.find('\n'));
   const size_t space = line.find(' ');

@@ -3,8 +3,8 @@
 // Richardson, "SentencePiece: A simple and language independent subword tokenizer",
 // arXiv:1808.06226.
 //
-// Control pieces (<s>, </s>) and the added tokens of tokenizer_config.json are cut out first; the
-// library sees the text between them. Each such text gets the model's leading space; with
+// Control pieces (<s>, </s>) and the added tokens of tokenizer_config.json are found first; the
+// library receives the text between them. Each such text gets the model's leading space; with
 // "legacy": false only the text at the very start does.
 //
 // Threading: immutable after loading; thread-safe.
@@ -21,8 +21,8 @@
 
 namespace heddle::tokenizer {
 
-// `model` is the serialised file. Error: kDataLoss naming what is wrong (sentencepiece_model.h), or
-// with the library's words.
+// `model` is the serialised file. Error: kDataLoss naming the fault (sentencepiece_model.h), or
+// with the library's message.
 [[nodiscard]] Result<std::unique_ptr<Tokenizer>> parse_sentencepiece(std::string_view model,
                                                                      const TokenizerConfig& config);
 

@@ -21,7 +21,7 @@ namespace heddle::tokenizer {
 namespace {
 
 constexpr std::string_view kTiktokenFile = "tiktoken.model";
-constexpr TokenId kNumReserved = 256;  // as in TikTokenTokenizer
+constexpr TokenId kNumReserved = 256;  // special ids after the last rank, as in TikTokenTokenizer
 // The longest tokens of published files have 128 bytes. The cost of a token grows with the square
 // of its length.
 constexpr size_t kMaxTokenBytes = 1024;
@@ -33,7 +33,7 @@ int digit_of(char c) {
   return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
-// False for text that is not base64 with its padding.
+// Returns false if the text is not padded base64.
 bool decode_base64(std::string_view text, std::string& bytes) {
   bytes.clear();
   if (text.empty() || text.size() % 4 != 0) return false;
@@ -92,8 +92,8 @@ bool is_kimi(const TokenizerConfig& config) {
   return config.tokenizer_class.starts_with("TikTokenTokenizer");
 }
 
-// The added tokens of the configuration, those of its special tokens that it lists without an id,
-// and Kimi's ids without a name.
+// All special tokens: the configuration's added tokens, its special tokens without a listed id, and
+// Kimi's unnamed ids.
 std::vector<AddedToken> special_tokens(const TokenizerConfig& config, const BpeModel& model) {
   const auto num_ranks = static_cast<TokenId>(model.vocabulary().end_id());
   std::vector<AddedToken> tokens = config.added_tokens;

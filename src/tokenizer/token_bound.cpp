@@ -6,7 +6,7 @@
 namespace heddle::tokenizer {
 namespace {
 
-// Shares of a token are counted in these; 2^32 whole tokens overflow to a smaller sum.
+// The number of shares in one token; a sum of 2^32 tokens wraps around to a smaller one.
 constexpr uint64_t kWholeToken = uint64_t{1} << 32;
 
 size_t index_of(char byte) { return static_cast<unsigned char>(byte); }

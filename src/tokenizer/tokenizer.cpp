@@ -58,7 +58,7 @@ std::string Tokenizer::decode(std::span<const TokenId> ids, bool skip_special_to
 namespace {
 
 struct OtherVocabulary {
-  std::string_view ending;  // how the name of the file ends
+  std::string_view ending;  // ending of the file's name
   std::string_view what;    // rest of the error message
 };
 
@@ -98,7 +98,7 @@ Result<std::unique_ptr<Tokenizer>> load_tokenizer(const std::filesystem::path& m
   HEDDLE_ASSIGN_OR_RETURN(const auto gguf, checkpoint::find_gguf(model_dir));
   if (gguf) return load_gguf_tokenizer(*gguf);
   HEDDLE_ASSIGN_OR_RETURN(TokenizerConfig config, load_tokenizer_config(model_dir));
-  // A link to nothing is an error where no other file has the vocabulary.
+  // The error of a dangling link; it is returned if no other file has the vocabulary.
   Status broken;
   const auto exists = [&](const char* name) -> Result<bool> {
     Result<bool> found = file_exists(model_dir / name);

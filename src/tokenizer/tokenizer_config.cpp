@@ -23,12 +23,12 @@ constexpr std::string_view kFileName = "tokenizer_config.json";
 constexpr std::string_view kMapFileName = "special_tokens_map.json";
 constexpr std::string_view kAddedFileName = "added_tokens.json";
 
-// The tokens that transformers gives to chat templates.
+// The special tokens that transformers passes to chat templates.
 constexpr std::array<std::string_view, 7> kSpecialTokens = {
     "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
 
-// The list of further special tokens has two names; under the newer one it may also be an object of
-// names and texts. Strings, or objects with flags.
+// Reads the list of further special tokens, which has two names. Under the newer one it may also be
+// an object of names and texts. Entries are strings, or objects with flags.
 Status read_more_special_tokens(const JsonValue& list, TokenizerConfig& config) {
   std::vector<JsonValue> entries;
   if (list.is_object()) {
@@ -57,7 +57,7 @@ Status read_more_special_tokens(const JsonValue& list, TokenizerConfig& config) 
   return ok_status();
 }
 
-// A token is a string, an object with "content", or null.
+// Reads the special tokens; each is a string, an object with "content", or null.
 Status read_special_tokens(const JsonValue& root, TokenizerConfig& config) {
   HEDDLE_ASSIGN_OR_RETURN(const simdjson::dom::object members, root.as_object());
   for (const auto [key, value] : members) {
@@ -88,7 +88,7 @@ std::optional<std::string> role_of(const TokenizerConfig& config, std::string_vi
   return std::nullopt;
 }
 
-// Joins what special_tokens_map.json says, if it counts (parse_tokenizer_config).
+// Adds the roles of special_tokens_map.json if the file is used (parse_tokenizer_config).
 Status join_special_tokens_map(std::string_view json, TokenizerConfig& config) {
   HEDDLE_ASSIGN_OR_RETURN(const JsonDocument document, JsonDocument::parse(json));
   if (!document.root().is_object()) return document.root().wrong("an object");
@@ -121,7 +121,7 @@ Status join_special_tokens_map(std::string_view json, TokenizerConfig& config) {
   return ok_status();
 }
 
-// The roles in transformers' order, then the other special tokens.
+// The tokens with roles, in transformers' order, followed by the other special tokens.
 std::vector<AddedToken> all_special_tokens(const TokenizerConfig& config) {
   std::vector<AddedToken> tokens;
   const auto add = [&tokens](AddedToken token) {
@@ -140,7 +140,7 @@ std::vector<AddedToken> all_special_tokens(const TokenizerConfig& config) {
   return tokens;
 }
 
-// {"content": id}, without flags.
+// Parses {"content": id}, which has no flags.
 Result<std::vector<AddedToken>> parse_added_tokens_file(std::string_view json) {
   std::vector<AddedToken> tokens;
   HEDDLE_ASSIGN_OR_RETURN(const JsonDocument document, JsonDocument::parse(json));
@@ -153,7 +153,7 @@ Result<std::vector<AddedToken>> parse_added_tokens_file(std::string_view json) {
     }
     AddedToken token{.id = static_cast<TokenId>(id), .content = std::string(content)};
     const auto known = std::ranges::find(tokens, token.content, &AddedToken::content);
-    if (known != tokens.end()) {  // a key given twice: the last one counts
+    if (known != tokens.end()) {  // of a repeated key the last value is used
       *known = std::move(token);
     } else {
       tokens.push_back(std::move(token));
@@ -181,7 +181,7 @@ Result<std::vector<AddedToken>> parse_added_tokens_decoder(const JsonValue& deco
     }
     const JsonValue entry(value, fmt::format("{}.{}", decoder.path(), key));
     HEDDLE_ASSIGN_OR_RETURN(AddedToken token, parse_added_token(entry, id));
-    const auto known = std::ranges::find(tokens, id, &AddedToken::id);  // a key given twice
+    const auto known = std::ranges::find(tokens, id, &AddedToken::id);  // finds a repeated key
     if (known != tokens.end()) {
       *known = std::move(token);
     } else {
@@ -204,13 +204,13 @@ void set_role(const Tokenizer& tokenizer, std::string_view name,
   }
 }
 
-// Empty without the file.
+// The text of a file; empty if it does not exist.
 Result<std::string> text_of(const std::filesystem::path& path) {
   HEDDLE_ASSIGN_OR_RETURN(const bool exists, optional_file_exists(path));
   return exists ? read_whole_file(path) : Result<std::string>("");
 }
 
-// The answers of tokenizer_config.json alone.
+// Parses tokenizer_config.json without the other file.
 Result<TokenizerConfig> parse_own(std::string_view json) {
   HEDDLE_ASSIGN_OR_RETURN(const JsonDocument document, JsonDocument::parse(json));
   const JsonValue root = document.root();
@@ -229,8 +229,8 @@ Result<TokenizerConfig> parse_own(std::string_view json) {
   return config;
 }
 
-// Joins the roles of both files. `map` is the text of special_tokens_map.json, or why it cannot be
-// read, which is no error where the file is not used.
+// Combines the roles of both files. `map` is the text of special_tokens_map.json, or the error of
+// reading it, which is ignored if the file is not used.
 Status join_roles(const Result<std::string>& map, TokenizerConfig& config) {
   Status status = map.status();
   if (status.ok() && !map->empty()) status = join_special_tokens_map(*map, config);

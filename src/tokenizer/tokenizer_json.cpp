@@ -17,7 +17,7 @@ namespace {
 
 using simdjson::SUCCESS;
 
-// Adds a merge, "left right" or ["left", "right"], with errors that name its path.
+// Adds a merge, "left right" or ["left", "right"]; errors name the path in the file.
 Status add_merge(const JsonValue& merge, BpeBuilder& builder) {
   if (merge.is_string()) {
     HEDDLE_ASSIGN_OR_RETURN(const std::string_view line, merge.as_string());
@@ -30,7 +30,8 @@ Status add_merge(const JsonValue& merge, BpeBuilder& builder) {
   return builder.add_merge(left, right).with_context(merge.path());
 }
 
-// Fast path of add_merge() without error messages; false: add_merge() must report the error.
+// A faster add_merge() without error messages. If it returns false, add_merge() must report the
+// error.
 bool add_merge_quickly(simdjson::dom::element merge, BpeBuilder& builder) {
   std::string_view left;
   std::string_view right;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads tokenizer.json: the complete pipeline of a BPE model in one file.
 //
-// Understood: the normalizers NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip,
+// Supported: the normalizers NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip,
 // StripAccents; the pre-tokenizers ByteLevel, Split, Digits, Punctuation, Whitespace,
 // WhitespaceSplit, Metaspace, CharDelimiterSplit, BertPreTokenizer; the post-processors ByteLevel,
 // TemplateProcessing, RobertaProcessing, BertProcessing; the decoders ByteLevel, ByteFallback,
-// Metaspace, Replace, Fuse, Strip; and Sequence of each. Anything else is kUnimplemented, by name.
+// Metaspace, Replace, Fuse, Strip; and Sequence of each. Any other is kUnimplemented, with its
+// name.
 //
 // Cost: see the README's table; no step is worse than linear in the file.
 #pragma once
@@ -30,7 +31,7 @@ namespace heddle::tokenizer {
 [[nodiscard]] Result<std::unique_ptr<Tokenizer>> parse_tokenizer_json(
     std::string_view json, const TokenizerConfig& config);
 
-// As parse_tokenizer_json(), for a file whose name messages begin with.
+// As parse_tokenizer_json(), for a file; messages begin with its name.
 [[nodiscard]] Result<std::unique_ptr<Tokenizer>> load_tokenizer_json(
     const std::filesystem::path& path, const TokenizerConfig& config);
 

@@ -104,7 +104,7 @@ class StepParser {
     return use_regex ? add_split(kGpt2Pattern, SplitBehavior::kIsolated) : ok_status();
   }
 
-  // Older files have add_prefix_space where newer ones have prepend_scheme.
+  // Older files have add_prefix_space instead of prepend_scheme.
   Status parse_metaspace(const JsonValue& description) {
     using Prepend = MetaspaceStep::Prepend;
     MetaspaceStep step;
@@ -221,7 +221,7 @@ Result<TokenId> parse_id(const JsonValue& value) {
   return static_cast<TokenId>(id);
 }
 
-// The ids of a template's {"SpecialToken": {"id": NAME}}.
+// Appends the ids of a template's {"SpecialToken": {"id": NAME}}.
 Status append_special_token(const JsonValue& description, const JsonValue& item,
                             std::vector<TokenId>& ids) {
   HEDDLE_ASSIGN_OR_RETURN(const std::string name, item.require_string("id"));
@@ -259,7 +259,7 @@ Status add_template(const JsonValue& description, PostProcessorParts& parts) {
   return ok_status();
 }
 
-// "cls" and "sep" are pairs ["<s>", 0].
+// Adds the token of "cls" or "sep", which are pairs ["<s>", 0].
 Status add_pair_token(const JsonValue& description, std::string_view key,
                       std::vector<TokenId>& ids) {
   HEDDLE_ASSIGN_OR_RETURN(const JsonValue pair, description.require(key));
@@ -272,7 +272,7 @@ Status add_pair_token(const JsonValue& description, std::string_view key,
 
 Status add_processor(const JsonValue& description, PostProcessorParts& parts) {
   HEDDLE_ASSIGN_OR_RETURN(const std::string type, description.require_string("type"));
-  if (type == "ByteLevel") return ok_status();  // changes offsets only
+  if (type == "ByteLevel") return ok_status();  // affects only offsets
   if (type == "TemplateProcessing") return add_template(description, parts);
   if (type == "RobertaProcessing" || type == "BertProcessing") {
     HEDDLE_RETURN_IF_ERROR(add_pair_token(description, "cls", parts.prefix));
@@ -349,7 +349,7 @@ Status add_decoder(const JsonValue& description, DecoderParts& parts) {
     parts.byte_level = true;
     return ok_status();
   }
-  if (type == "Fuse") return ok_status();  // decoding always joins
+  if (type == "Fuse") return ok_status();  // decoding always joins tokens
   if (type == "ByteFallback") {
     parts.decoder.byte_fallback = true;
     return ok_status();

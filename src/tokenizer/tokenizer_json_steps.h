@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of tokenizer.json: the vocabulary, and the nested descriptions around the model, of
-// which each becomes a flat list of steps.
+// The parts of tokenizer.json: the vocabulary, and the nested descriptions around the model, each
+// of which becomes a flat list of steps.
 #pragma once
 
 #include <optional>
@@ -31,7 +31,8 @@ struct DecoderParts {
   bool byte_level = false;
 };
 
-// Errors: kDataLoss or kUnimplemented, naming the key. Without a description the list is empty.
+// Errors of these functions: kDataLoss or kUnimplemented, naming the key. Without a description the
+// list is empty.
 [[nodiscard]] Result<Normalizer> parse_normalizer(const std::optional<JsonValue>& description);
 [[nodiscard]] Result<PreTokenizerParts> parse_pre_tokenizer(
     const std::optional<JsonValue>& description);
@@ -39,8 +40,9 @@ struct DecoderParts {
     const std::optional<JsonValue>& description);
 [[nodiscard]] Result<DecoderParts> parse_decoder(const std::optional<JsonValue>& description);
 
-// Reads {"token": id, ...}: vocab.json, and the "vocab" of tokenizer.json.
-// Error: kDataLoss naming the token: an id that is no integer, out of range or taken; or no tokens.
+// Reads {"token": id, ...}: vocab.json, or the "vocab" of tokenizer.json.
+// Error: kDataLoss naming the token, for an id that is no integer, out of range or used twice; or
+// if there are no tokens.
 Status add_vocabulary(const JsonValue& vocabulary, BpeBuilder& builder);
 
 }  // namespace heddle::tokenizer

@@ -10,10 +10,10 @@ namespace {
 
 using Kind = Utf8Unit::Kind;
 
-// Limits of the second byte (table 3-7): they keep out overlong forms, surrogates and what lies
-// beyond U+10FFFF, so that a bad second byte is known before the third arrives.
+// Limits of the second byte (table 3-7). They exclude overlong forms, surrogates and code points
+// beyond U+10FFFF, so that a bad second byte is recognised before the third arrives.
 struct Lead {
-  size_t length = 0;  // 0: cannot start a character
+  size_t length = 0;  // number of bytes; 0: the byte cannot begin a character
   unsigned char second_low = 0x80;
   unsigned char second_high = 0xBF;
 };
@@ -75,8 +75,8 @@ void append_utf8(char32_t code_point, std::string& out) {
 }
 
 size_t append_decided_utf8(std::string_view bytes, std::string& out) {
-  size_t done = 0;    // everything before is in `out`
-  size_t cursor = 0;  // everything before is well formed or in `out`
+  size_t done = 0;    // all bytes before this offset are in `out`
+  size_t cursor = 0;  // all bytes before this offset are well formed or in `out`
   while (cursor < bytes.size()) {
     const Utf8Unit unit = decode_utf8(bytes.substr(cursor));
     if (unit.kind == Kind::kTruncated) break;

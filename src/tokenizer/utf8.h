@@ -17,8 +17,8 @@ inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";  // U+
 
 [[nodiscard]] bool is_valid_utf8(std::string_view text);
 
-// The front of some bytes: a code point, bytes that cannot start one, or the beginning of one whose
-// rest is missing.
+// The beginning of some bytes: a code point, bytes that cannot begin one, or a truncated code
+// point.
 struct Utf8Unit {
   enum class Kind { kCodePoint, kIllFormed, kTruncated };
   Kind kind = Kind::kTruncated;
@@ -36,15 +36,15 @@ struct Utf8Unit {
 
 void append_utf8(char32_t code_point, std::string& out);
 
-// Appends the longest decided part of `bytes`, ill-formed parts replaced, and returns how many
-// bytes that was: less than all of them only when the end is the beginning of a character (at most
-// 3 bytes).
+// Appends the longest part of `bytes` that can be decided, with ill-formed parts replaced, and
+// returns its number of bytes. That is less than all bytes only if they end with the beginning of a
+// character (at most 3 bytes).
 size_t append_decided_utf8(std::string_view bytes, std::string& out);
 
-// The whole of `bytes`, ill-formed and truncated parts replaced.
+// All of `bytes`, with ill-formed and truncated parts replaced.
 [[nodiscard]] std::string replace_ill_formed_utf8(std::string_view bytes);
 
-// Unicode properties of single characters, as tokenizer files mean them.
+// Unicode properties of single characters, as tokenizer files define them.
 [[nodiscard]] bool is_white_space(char32_t code_point);     // the White_Space property
 [[nodiscard]] bool is_word_character(char32_t code_point);  // letters, marks, numbers, connectors
 [[nodiscard]] bool is_mark(char32_t code_point);            // general category M
@@ -52,7 +52,7 @@ size_t append_decided_utf8(std::string_view bytes, std::string& out);
 // The last character of a valid, non-empty text.
 [[nodiscard]] char32_t last_code_point(std::string_view text);
 
-// How many bytes of white space a valid text starts or ends with.
+// The number of bytes of white space at the beginning or end of a valid text.
 [[nodiscard]] size_t leading_white_space(std::string_view text);
 [[nodiscard]] size_t trailing_white_space(std::string_view text);
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the older pair vocab.json + merges.txt, which leaves the splitting of words to the class
-// that tokenizer_config.json names: Qwen2Tokenizer has its own (and NFC), everything else is read
-// as GPT-2.
+// Reads the older pair of files vocab.json and merges.txt. They do not say how to split words; that
+// depends on the class that tokenizer_config.json names. Qwen2Tokenizer has its own rule (and NFC);
+// for all other classes words are split as for GPT-2.
 //
-// Added tokens are those of the configuration (tokenizer_config.h); the tokens with a role (bos,
-// eos, pad), and GPT-2's <|endoftext|>, are special.
+// Added tokens are those of the configuration (tokenizer_config.h). Tokens with a role (bos, eos,
+// pad), and GPT-2's <|endoftext|>, are special.
 #pragma once
 
 #include <filesystem>

@@ -20,10 +20,11 @@ namespace {
 constexpr size_t kMinTokenSlots = 64;
 constexpr uint32_t kIdBits = 22;
 constexpr uint32_t kIdMask = (1u << kIdBits) - 1;
-constexpr uint32_t kEmptySlot = ~0u;                      // kMaxTokenId keeps its id free
-constexpr size_t kMaxTokenBytes = (size_t{1} << 30) - 1;  // the width of Entry::length
+// differs from every slot, because no id exceeds kMaxTokenId
+constexpr uint32_t kEmptySlot = ~0u;
+constexpr size_t kMaxTokenBytes = (size_t{1} << 30) - 1;  // the largest value of Entry::length
 
-// The upper bits; the lower ones choose the slot.
+// Combines the upper bits of the hash with the id; the lower bits select the slot.
 uint32_t slot_of(uint64_t hash, uint32_t id) {
   return static_cast<uint32_t>(hash >> (64 - 10)) << kIdBits | id;
 }
@@ -92,7 +93,7 @@ Status Vocabulary::insert_literal(std::string_view text, int64_t id) {
   return ok_status();
 }
 
-// The slot of `text`, or the empty one where it belongs.
+// The slot of `text`, or the empty slot in which to insert it.
 size_t Vocabulary::find_slot(uint64_t hash, std::string_view text) const {
   const size_t mask = slots_.size() - 1;
   size_t index = hash & mask;
@@ -132,7 +133,7 @@ constexpr int kNumCodePoints = 256 + 68;
 
 struct Alphabet {
   std::array<char16_t, kNumBytes> code_point_of_byte{};
-  std::array<int16_t, kNumCodePoints> byte_of_code_point{};  // -1: not of the alphabet
+  std::array<int16_t, kNumCodePoints> byte_of_code_point{};  // -1: not in the alphabet
 };
 
 constexpr bool spells_itself(int byte) {
@@ -157,7 +158,7 @@ constexpr Alphabet kAlphabet = make_alphabet();
 
 bool append_bytes_of_spelling(std::string_view spelling, std::string& bytes) {
   const size_t start = bytes.size();
-  bytes.append(spelling);  // room, and most letters are right already
+  bytes.append(spelling);  // reserves space, and most bytes are already right
   char* out = bytes.data() + start;
   for (size_t i = 0; i < spelling.size(); ++i) {
     size_t code_point = static_cast<unsigned char>(spelling[i]);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vocabulary is the two-way table between token texts and ids. The byte alphabet, in which files
-// spell byte-level tokens, is below it.
+// Vocabulary maps token texts to ids and ids to texts. The byte alphabet, in which files spell
+// byte-level tokens, is at the end of this file.
 //
 // A text is what the merges work on: plain bytes for byte-level BPE, UTF-8 otherwise. A literal
-// token has a text but is never found by merging: its spelling is outside the byte alphabet, as
-// that of many special tokens is.
+// token has a text but is never the result of a merge, because its spelling contains characters
+// outside the byte alphabet, as that of many special tokens does.
 //
 // Threading: built by one thread, then immutable and thread-safe.
 // Invariants: a text has one id and an id has one text.
@@ -25,21 +25,21 @@
 
 namespace heddle::tokenizer {
 
-// No published vocabulary has more than about 300 thousand ids. The limit keeps a corrupt file from
-// asking for gigabytes.
+// The largest id. No published vocabulary has more than about 300 thousand ids; the limit prevents
+// a corrupt file from allocating gigabytes.
 inline constexpr TokenId kMaxTokenId = (1 << 22) - 2;
 
-// The text of a token, or a line of its file, as messages show it: printable and of at most 80
-// bytes.
+// The text of a token, or a line of its file, for messages: printable and at most 80 bytes.
 [[nodiscard]] std::string shown_token(std::string_view text);
 
 class Vocabulary {
  public:
-  // Makes room for `num_tokens` tokens, at most as many as there are ids, of `num_bytes`
-  // altogether; both come from a file already in memory, so they are bounded by its size.
+  // Reserves memory for `num_tokens` tokens, at most as many as there are ids, with `num_bytes`
+  // bytes in total. Both numbers come from a file in memory, so its size bounds them.
   void reserve(size_t num_tokens, size_t num_bytes);
 
-  // Error: kDataLoss when the id is out of range or taken, or the text has another id already.
+  // Adds a token. Error: kDataLoss if the id is out of range or used, or if the text already has
+  // another id.
   Status insert(std::string_view text, int64_t id);
   Status insert_literal(std::string_view text, int64_t id);
 
@@ -51,7 +51,7 @@ class Vocabulary {
   [[nodiscard]] TokenId find_or_negative(std::string_view text) const;
   [[nodiscard]] std::optional<TokenId> find_literal(std::string_view text) const;
 
-  // Empty for an id that is not here.
+  // The text of a token; empty if the vocabulary does not have the id.
   [[nodiscard]] std::string_view text(TokenId id) const {
     return contains(id) ? text_unchecked(static_cast<uint32_t>(id)) : std::string_view();
   }
@@ -65,7 +65,7 @@ class Vocabulary {
     return contains(id) && entries_[static_cast<size_t>(id)].kind == Kind::kLiteral;
   }
 
-  // One more than the largest id.
+  // The largest id plus one.
   [[nodiscard]] int64_t end_id() const { return static_cast<int64_t>(entries_.size()); }
 
   [[nodiscard]] int64_t num_tokens() const { return static_cast<int64_t>(num_tokens_); }
@@ -93,7 +93,7 @@ class Vocabulary {
 
   std::string bytes_;
   std::vector<Entry> entries_;  // indexed by id
-  std::vector<Slot> slots_;     // open addressing, a power of two
+  std::vector<Slot> slots_;     // open addressing; the size is a power of two
   size_t num_tokens_ = 0;
   size_t num_hashed_ = 0;
   std::unordered_map<std::string, TokenId> literals_;
@@ -103,15 +103,15 @@ class Vocabulary {
 // so that "\nHi" is written "ĊHi". Heddle keeps tokens as plain bytes and uses the alphabet only to
 // read files and to show tokens as they are written there.
 //
-// Bytes 33-126, 161-172 and 174-255 spell themselves as the code point of that number; the other 68
-// take the code points from 256 on, in byte order. Radford et al., "Language Models are
-// Unsupervised Multitask Learners", 2019 (section 2.2 for the idea of byte-level BPE).
+// Bytes 33-126, 161-172 and 174-255 are spelled as the code point with the same number; the other
+// 68 are spelled as the code points from 256 on, in byte order. Radford et al., "Language Models
+// are Unsupervised Multitask Learners", 2019 (section 2.2 for the idea of byte-level BPE).
 //
-// Turns a spelling into bytes, appended to `bytes`. False, and nothing appended, when a character
-// is not of the alphabet: such a token is literal text (many special tokens are).
+// Converts a spelling to bytes and appends them to `bytes`. If a character is not in the alphabet,
+// returns false and appends nothing: such a token is literal text (many special tokens are).
 [[nodiscard]] bool append_bytes_of_spelling(std::string_view spelling, std::string& bytes);
 
-// The spelling of any bytes; the inverse of the above.
+// The spelling of any bytes; the inverse of append_bytes_of_spelling().
 [[nodiscard]] std::string spell_bytes(std::string_view bytes);
 
 }  // namespace heddle::tokenizer

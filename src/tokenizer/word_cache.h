@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// WordCache remembers the ids of short words: text repeats itself, merging is the slow part.
+// WordCache stores the ids of short words, because words repeat and merging is the slow part.
 //
-// Direct-mapped: a new word replaces whatever had its slot, so the size never changes and a client
-// can at worst make it useless. One entry is one cache line.
+// Direct-mapped: a new word replaces the word in its slot, so the size never changes, and a client
+// can at worst make the cache useless. One entry is one cache line.
 //
-// Threading: confined to one encode call at a time. Memory: kNumEntries * 64 bytes, touched as
-// used.
+// Threading: confined to one encode call at a time. Memory: kNumEntries * 64 bytes, committed as
+// entries are used.
 #pragma once
 
 #include <array>
@@ -29,7 +29,7 @@ class WordCache {
   static constexpr size_t kNumEntries = size_t{1}
                                         << 15;  // 2 MiB: about a core's second-level cache
 
-  // The ids of `word`, empty when it is not here. 1 to kMaxWordBytes bytes.
+  // The ids of `word`, which has 1 to kMaxWordBytes bytes; empty if it is not in the cache.
   [[nodiscard]] std::span<const TokenId> find(std::string_view word, uint64_t hash) const {
     const Entry& entry = entries_[index_of(hash)];
     if (entry.length != word.size() ||
@@ -38,7 +38,7 @@ class WordCache {
     return {entry.ids.data(), entry.num_ids};
   }
 
-  // Remembers `word` when it has few enough ids for an entry.
+  // Stores `word` if it has few enough ids for an entry.
   void insert(std::string_view word, uint64_t hash, std::span<const TokenId> ids) {
     if (ids.size() > kMaxIds) return;
     Entry& entry = entries_[index_of(hash)];
