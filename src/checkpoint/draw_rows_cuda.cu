@@ -11,7 +11,7 @@ struct Params {
   DrawnScale scale;
   uint8_t* codes;
   uint8_t* scales;
-  uint8_t* zeros;  // null: none
+  uint8_t* zeros;  // zero points; null if the format has none
   quant::Code code;
   bool four_bits;
   int64_t K, code_bytes;
@@ -27,9 +27,9 @@ __device__ inline uint8_t draw_code(const Params& p, int64_t row, int64_t k) {
   return code_of_bell(p.code, draw_bell(keys, static_cast<uint32_t>(index)));
 }
 
-// A thread draws a byte of codes, of one or of two columns; the first threads also write a byte of
-// the scales and one of the zero points. Reads nothing: the floor is the bytes written over the
-// bandwidth.
+// Each thread draws one byte of codes, that is of one or two columns; the first threads also write
+// a byte of the scales and a zero point. Reads no memory: the minimum time is the bytes written
+// divided by the bandwidth.
 __global__ void __launch_bounds__(kThreads) draw_rows_kernel(const __grid_constant__ Params p) {
   ops::wait_for_inputs();
   const int64_t first = int64_t{blockIdx.x} * kThreads + threadIdx.x;

@@ -24,7 +24,8 @@ struct Params {
 
 constexpr int kThreads = 256;
 
-// A thread draws one element. Reads nothing: the floor is the bytes written over the bandwidth.
+// Each thread draws one element. Reads no memory: the minimum time is the bytes written divided by
+// the bandwidth.
 __global__ void __launch_bounds__(kThreads) draw_kernel(const __grid_constant__ Params p) {
   ops::wait_for_inputs();
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < p.num_elements;

@@ -90,7 +90,7 @@ class Nfa {
 
   // Adds the bytes of `text` in order.
   void add_text(NfaState from, std::string_view text, NfaState to);
-  // Adds a Dfa. Moves out of its states for which `counting` is true count.
+  // Adds a ByteDfa. Moves out of its states for which `counting` is true count.
   void add_dfa(NfaState from, const ByteDfa& dfa, NfaState to,
                const std::vector<bool>& counting = {});
 
