@@ -36,12 +36,12 @@ struct Name {
   std::string name;
 };
 
-struct Attribute {  // object.name
+struct Attribute {  // Attribute access in a template: object.name
   ExpressionPtr object;
   std::string name;
 };
 
-struct Item {  // object[key]
+struct Item {  // Item access in a template: object[key]
   ExpressionPtr object;
   ExpressionPtr key;
 };
@@ -65,7 +65,7 @@ struct Call {
   CallArguments arguments;
 };
 
-struct FilterCall {     // input|name(arguments)
+struct FilterCall {     // A filter applied to a value: input|name(arguments)
   ExpressionPtr input;  // null for the first filter of a filter block, whose input is the block's
                         // text
   std::string name;
@@ -73,7 +73,7 @@ struct FilterCall {     // input|name(arguments)
   CallArguments arguments;
 };
 
-struct TestCall {  // subject is [not] name(arguments)
+struct TestCall {  // A test of a value: subject is [not] name(arguments)
   ExpressionPtr subject;
   std::string name;
   PredicateFunction function;  // null for an unknown name, an error only when the test is evaluated
@@ -195,7 +195,7 @@ struct MacroDefinition {
 
 struct CallBlock {  // {% call(parameters) callee(arguments) %}body{% endcall %}
   MacroDefinition caller;
-  ExpressionPtr call;  // a Call node
+  ExpressionPtr call;  // the called macro with its arguments, a Call node
 };
 
 struct FilterBlock {

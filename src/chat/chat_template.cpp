@@ -206,7 +206,8 @@ Result<ParsedTemplates> templates_of_model(const fs::path& model_dir, const Rend
   ParsedTemplates chosen;
   NamedSources chosen_sources;
   std::string_view chosen_place;
-  std::vector<std::pair<std::string_view, Status>> unusable;  // (source, its error)
+  // pairs (source of a template, why it cannot be used)
+  std::vector<std::pair<std::string_view, Status>> unusable;
   for (const std::string_view place : kPlaces) {
     Result<NamedSources> sources = templates_at(model_dir, place);
     if (sources.ok()) drop_empty(*sources);

@@ -86,7 +86,7 @@ class ChatTemplate {
 
  private:
   struct SpecialToken {
-    std::string name;  // "bos_token"
+    std::string name;  // role of a special token: "bos_token"
     std::string text;
   };
 

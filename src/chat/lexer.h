@@ -17,10 +17,10 @@ namespace heddle::chat {
 
 enum class TokenKind : uint8_t {
   kText,         // text outside of tags, with whitespace stripped as its tags require
-  kBlockBegin,   // {%
-  kBlockEnd,     // %}
-  kOutputBegin,  // {{
-  kOutputEnd,    // }}
+  kBlockBegin,   // the mark {% before a statement
+  kBlockEnd,     // the mark %} after a statement
+  kOutputBegin,  // the mark {{ before an expression
+  kOutputEnd,    // the mark }} after an expression
   kName,
   kString,  // text: the string's content without escapes
   kInteger,

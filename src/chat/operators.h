@@ -48,7 +48,7 @@ Result<std::vector<size_t>> sorted_order(Budget* budget, const std::vector<Value
 // budget.
 Result<Value> arithmetic(Budget* budget, Arithmetic operation, const Value& a, const Value& b);
 
-// -value and +value.
+// Arithmetic negation; the next function is the unary plus.
 Result<Value> negated(const Value& value);
 Result<Value> with_plus(const Value& value);
 

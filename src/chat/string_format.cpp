@@ -8,7 +8,7 @@
 #include <string>
 
 #include <fmt/format.h>
-#include <locale.h>  // newlocale
+#include <locale.h>  // declares newlocale
 
 #include "chat/numbers.h"
 #include "chat/python_text.h"

@@ -23,7 +23,7 @@ namespace heddle::chat {
 struct ParseOptions {
   bool trim_blocks = true;
   bool lstrip_blocks = true;
-  RenderLimits limits;  // limits on the source
+  RenderLimits limits;  // only the limits on a template's source are used
 };
 
 // Results of a render in addition to the text.
@@ -37,7 +37,7 @@ struct RenderReport {
   int64_t num_steps = 0;
 };
 
-// The machine's local time.
+// The current local time of this machine.
 std::tm local_time_now();
 
 // Threading: immutable; many threads may render it concurrently.

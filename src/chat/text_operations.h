@@ -32,9 +32,10 @@ char32_t previous_code_point(std::string_view text, size_t& offset);
 // The byte offset of code point `index`, or the size of `text` if it has fewer code points.
 [[nodiscard]] size_t offset_of_code_point(std::string_view text, size_t index);
 
-[[nodiscard]] bool is_space(char32_t c);      // str.isspace
-[[nodiscard]] bool is_line_end(char32_t c);   // where str.splitlines breaks
-[[nodiscard]] bool is_printable(char32_t c);  // str.isprintable
+[[nodiscard]] bool is_space(char32_t c);      // Python's str.isspace for one character
+[[nodiscard]] bool is_line_end(char32_t c);   // whether Python's str.splitlines breaks after the
+                                              // character
+[[nodiscard]] bool is_printable(char32_t c);  // Python's str.isprintable for one character
 [[nodiscard]] bool is_alphabetic(char32_t c);
 [[nodiscard]] bool is_decimal(char32_t c);
 [[nodiscard]] bool is_numeric(char32_t c);

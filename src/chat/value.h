@@ -60,7 +60,7 @@ enum class Kind : uint8_t {  // in the order of the alternatives of Value's vari
 
 class Value {
  public:
-  Value() = default;  // undefined without a reason
+  Value() = default;  // an undefined value without a reason
 
   // Makes an undefined value. It is falsy and prints nothing; any other use fails with `reason`.
   static Value undefined(std::string reason);
@@ -172,7 +172,7 @@ struct Text : Metered {
 
   [[nodiscard]] bool is_ascii() const { return num_code_points == bytes.size(); }
 
-  std::string bytes;  // valid UTF-8
+  std::string bytes;  // the text, which is valid UTF-8
   size_t num_code_points;
 };
 
@@ -268,7 +268,7 @@ class TextWriter {
     return {};
   }
 
-  // Appends `count` copies.
+  // Appends `count` copies of a text.
   Status repeat(std::string_view piece, int64_t count) {
     const auto copies = static_cast<size_t>(std::max<int64_t>(count, 0));
     size_t bytes = 0;

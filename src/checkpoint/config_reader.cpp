@@ -174,7 +174,7 @@ double ConfigReader::number(std::string_view key, std::optional<double> fallback
     return safe;
   }
   const double result = *given;
-  if (!(result >= range.low && result <= range.high)) {  // also catches NaN
+  if (!(result >= range.low && result <= range.high)) {  // the negated condition also catches NaN
     fail(invalid_argument(
         fmt::format("{} is {}, outside {:g} to {:g}", key, shown(*value), range.low, range.high)));
     return safe;
@@ -254,7 +254,8 @@ std::vector<double> ConfigReader::numbers(std::string_view key, const std::vecto
     const bool is_infinite = element.is_null() || element == "inf" || element == "Infinity";
     const std::optional<double> given =
         std::isinf(range.high) && is_infinite ? std::optional(range.high) : number_of(element);
-    if (!given || !(*given >= range.low && *given <= range.high)) {  // also catches NaN
+    // the negated condition also catches NaN
+    if (!given || !(*given >= range.low && *given <= range.high)) {
       fail(invalid_argument(fmt::format("{} has {}, not a number of {:g} to {:g}", key,
                                         shown(element), range.low, range.high)));
       return fallback;

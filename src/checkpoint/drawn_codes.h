@@ -19,7 +19,7 @@
 
 namespace heddle::checkpoint {
 
-inline constexpr int32_t kMostOfBell = 2 * 65535;  // draw_bell() lies within +-kMostOfBell
+inline constexpr int32_t kMostOfBell = 2 * 65535;  // largest absolute value of draw_bell()
 
 // The quantised value, in units of the scale, to which draw_bell()'s largest value kMostOfBell is
 // mapped.

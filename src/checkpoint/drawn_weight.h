@@ -17,7 +17,7 @@ class CudaStream;
 
 namespace heddle::checkpoint {
 
-struct CopyJob;  // copy_job.h
+struct CopyJob;  // defined in copy_job.h
 
 // Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
 [[nodiscard]] HEDDLE_HOST_DEVICE constexpr uint64_t split_mix(uint64_t x) {

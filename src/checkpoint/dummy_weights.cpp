@@ -17,7 +17,7 @@ constexpr int64_t kDrawnAtOnce =
     2048;  // number of floats drawn at a time, 8 KiB; all their indices have the same upper 32 bits
 
 uint64_t key_of(uint64_t seed, std::string_view name) {
-  uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
+  uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a hash of the name
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
   return split_mix(hash ^ split_mix(seed));
 }

@@ -21,7 +21,7 @@ namespace heddle::checkpoint {
 enum class GgufChange : uint8_t {
   kNone,
   kOneAdded,         // 1 + w: norms that are zero-centred in the hub
-  kNegatedExponent,  // -exp(w): A_log
+  kNegatedExponent,  // -exp(w): the logarithmic decays A_log
 };
 
 // A hub tensor that is read from rows of a tensor in the GGUF file.
@@ -73,7 +73,8 @@ class GgufWeights final : public WeightSource {
 
   GgufModel model_;
   std::vector<std::unique_ptr<const Entry>> entries_;
-  std::unordered_map<std::string_view, const Entry*> by_name_;  // keys live in entries_
+  // tensors by hub name; keys and values point into entries_
+  std::unordered_map<std::string_view, const Entry*> by_name_;
 };
 
 }  // namespace heddle::checkpoint

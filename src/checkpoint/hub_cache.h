@@ -35,7 +35,7 @@ namespace heddle::checkpoint {
 [[nodiscard]] std::string model_name(const std::filesystem::path& folder);
 
 struct CachedModel {
-  std::string name;              // OWNER/NAME
+  std::string name;              // the repository's name, OWNER/NAME
   std::filesystem::path folder;  // the snapshot's folder; empty if find_model() fails
   int64_t bytes = 0;             // total size of all files in the snapshot
 };

@@ -579,8 +579,8 @@ class WeightLoader {
   int64_t kept_bytes_ = 0;  // bytes of the weights that stay packed
   int64_t kept_as_dense_bytes_ = 0;
   int64_t num_dequantised_ = 0;    // number of packed_ weights that are dequantised, on a device
-  int64_t dequantised_bytes_ = 0;  // their size after dequantisation
-  int64_t packed_bytes_ = 0;       // their packed size
+  int64_t dequantised_bytes_ = 0;  // bytes of the dequantised weights after dequantisation
+  int64_t packed_bytes_ = 0;       // bytes of the dequantised weights while they were packed
 
   struct UnpackedBlocks {
     int64_t tensors = 0;

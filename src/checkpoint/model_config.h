@@ -84,7 +84,7 @@ struct RouterConfig {
   bool operator==(const RouterConfig&) const = default;
 };
 
-// Mixture-of-experts layers.
+// The settings of mixture-of-experts layers.
 struct MoeConfig {
   int64_t num_experts = 0;
   int64_t num_experts_per_token = 0;
@@ -92,7 +92,7 @@ struct MoeConfig {
   int64_t shared_intermediate_size = 0;  // width of the shared expert; 0: none
   bool gated_shared_expert = false;    // the shared expert's output is multiplied by sigmoid(w . x)
   bool normalize_top_k = true;         // the weights of the chosen experts are scaled to sum to one
-  std::optional<RouterConfig> router;  // none: a plain softmax
+  std::optional<RouterConfig> router;  // none: the router is a plain softmax
   std::string router_name = "gate";    // the hub's name of a plain softmax router
   bool has_gates = true;               // experts are SwiGLU; otherwise max(W1 x, 0)^2
   bool input_major = false;            // each expert's matrix is stored transposed, [K, N]
@@ -102,7 +102,7 @@ struct MoeConfig {
 };
 
 struct ModelConfig {
-  std::string architecture;  // architectures[0]
+  std::string architecture;  // first entry of "architectures"
   std::string family;        // name of the family in messages: "Qwen3"
 
   int64_t vocab_size = 0;
@@ -153,7 +153,7 @@ struct ModelConfig {
 
 // The names that a config.json has for its model: model_type and architecture. One may be empty.
 struct ModelName {
-  std::string architecture;  // architectures[0]
+  std::string architecture;  // first entry of "architectures"
   std::string model_type;
 };
 

@@ -65,7 +65,8 @@ Status describe_missing(const fs::path& path) {
         path.string(), repository, path.string().substr(at + 1)));
   }
   if (is_repository_name(path.string())) {
-    const size_t tag = path.string().find(':');  // "ORG/NAME-GGUF:Q4_K_M"
+    const size_t tag = path.string().find(':');  // a tag after the name, as in
+                                                 // "ORG/NAME-GGUF:Q4_K_M"
     const std::string name = path.string().substr(0, tag);
     if (name.ends_with("-GGUF") || name.ends_with("-gguf")) {
       return not_found(fmt::format(

@@ -34,7 +34,7 @@ bool is_digit(char c) { return c >= '0' && c <= '9'; }
 // An occurrence of "layers.61" in a module's name or in a regular expression, where the dot may be
 // escaped.
 struct LayerMention {
-  size_t begin = 0;  // position of the digits
+  size_t begin = 0;  // position of the layer's number in the text
   size_t end = 0;
 };
 

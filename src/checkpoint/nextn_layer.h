@@ -27,7 +27,7 @@ namespace heddle::checkpoint {
 struct NextnLayer {
   enum class Form : uint8_t {
     kAfterLastLayer,  // model.layers.{num_hidden_layers}.*, as in DeepSeek-V3 and its relatives
-    kOwnPrefix,       // mtp.*, as in Qwen3-Next
+    kOwnPrefix,       // names begin with "mtp.", as in Qwen3-Next
   };
 
   Form form = Form::kAfterLastLayer;

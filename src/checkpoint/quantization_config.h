@@ -32,7 +32,8 @@ enum class QuantMethod : uint8_t {
   kModelOpt
 };
 
-[[nodiscard]] const char* to_string(QuantMethod method);  // the value of quant_method
+// the method's name as quant_method spells it
+[[nodiscard]] const char* to_string(QuantMethod method);
 
 // The KV cache format that the checkpoint was calibrated for.
 enum class KvCacheScheme : uint8_t {
@@ -49,7 +50,7 @@ struct QuantizationConfig {
   bool symmetric = false;      // GPTQ: zero points are promised to be 2^(bits-1)
   bool zeros_less_one = true;  // true: stored zero points are one less than the real ones, as in
                                // GPTQ version 1
-  int64_t block_rows = 128;    // rows per block scale
+  int64_t block_rows = 128;    // rows that share a scale, for scales per block
   int64_t block_columns = 128;
   std::vector<std::string> ignored;  // modules that are not quantised, in the syntax of the method
   std::vector<ModulePattern> ignored_patterns;

@@ -32,7 +32,7 @@ struct RopeConfig {
   double low_freq_factor = 1;
   double high_freq_factor = 4;
 
-  // yarn only.
+  // Settings of yarn only.
   double beta_fast = 32;
   double beta_slow = 1;
   bool truncate = true;

@@ -88,7 +88,7 @@ class SafetensorsFile {
 
 struct NamedTensor {
   std::string name;
-  TensorView tensor;  // must be dense
+  TensorView tensor;  // the numbers to write; must be dense
 };
 
 // Writes a file the way the format's own library does: widest elements first, then by name, data

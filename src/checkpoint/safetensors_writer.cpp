@@ -113,7 +113,7 @@ std::string header_text(const std::vector<const StoredTensor*>& order,
                         fmt::join(tensor->shape.dims(), ","), offset, end);
     offset = end;
   }
-  if (text.size() > 1) text.pop_back();  // removes the last comma
+  if (text.size() > 1) text.pop_back();  // removes the comma after the last JSON member
   text += '}';
   while ((8 + text.size()) % kDataAlignment != 0) text += ' ';
   return text;

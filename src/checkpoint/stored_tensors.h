@@ -20,7 +20,7 @@ struct ListedTensor {
 
 struct StoredTensors {
   std::vector<ListedTensor> tensors;  // sorted by name
-  std::vector<std::string> notes;     // for safetensors files: WeightSource::notes()
+  std::vector<std::string> notes;     // WeightSource::notes(), for safetensors files only
 };
 
 // Lists the tensors of a folder's safetensors files or of a GGUF model. Error: as

@@ -47,14 +47,14 @@ constexpr Key kOfAllModels[] = {
     {"index_topk"},
     {"full_attention_interval", "1"},
     {"hybrid_override_pattern"},
-    // Keys of positions.
+    // Keys that concern position embeddings.
     {"alibi"},
     {"no_rope_layers"},
     {"rope_interleave"},
     {"rope_interleaved"},
     {"rope_local_base_freq"},
     {"rotary_dim"},
-    // Keys of feed-forward blocks.
+    // Keys that concern feed-forward blocks.
     {"mlp_bias"},
     {"swiglu_limit"},
     {"use_double_wide_mlp"},

@@ -24,7 +24,7 @@ enum class CutKind : uint8_t {
   kNone,  // not cut: every rank has the whole weight
   kRows,
   kColumns,
-  kWholeExperts,  // cut along dimension 0
+  kWholeExperts,  // cut along dimension 0: each rank has some experts as a whole
 };
 
 // How the units of a part are shared.

@@ -24,7 +24,7 @@ enum class Initial : uint8_t {
 };
 
 struct WeightRequest {
-  std::string_view name;  // hub name
+  std::string_view name;  // name of the tensor in the hub
   Shape shape;            // the shape that the model expects; a generator uses it without a check
   Initial initial = Initial::kSmall;
 };

@@ -364,7 +364,7 @@ class AutomatonBuilder {
   std::vector<int32_t> chain_;
   std::vector<int32_t> heights_;
   std::vector<uint32_t> counters_;      // for each state of automaton_, its counter
-  std::vector<uint32_t> least_counts_;  // for each state
+  std::vector<uint32_t> least_counts_;  // least counts of all states, indexed by state
   size_t window_budget_ = CountWindows::kMaxTotalWork;
   Automaton automaton_;
 };

@@ -121,7 +121,7 @@ class Automaton {
     std::vector<uint64_t> of_entry;
   };
 
-  // Cost: O(depth * edges).
+  // Computes the signatures of all states. Cost: O(depth * edges).
   [[nodiscard]] Signatures signatures(int depth) const;
 
  private:

@@ -89,7 +89,7 @@ class Utf8Ranges {
 
   Nfa& nfa_;
   const NfaState from_;
-  std::array<NfaState, 4> tails_;  // 0: not created yet
+  std::array<NfaState, 4> tails_;  // by number of continuation bytes left; 0: not created yet
 };
 
 bool contains(const CodePointSet& set, uint32_t code) {

@@ -24,7 +24,7 @@ using Json = nlohmann::ordered_json;
 struct Statement {
   size_t schema;
   std::string keyword;
-  std::vector<std::string> names = {};  // names in `required`
+  std::vector<std::string> names = {};  // for the keyword `required`: the names it lists
 };
 
 // Keywords that refer to other schemas, which are checked, too.

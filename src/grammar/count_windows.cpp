@@ -47,7 +47,7 @@ std::vector<uint32_t> targets_first(const CountedMoves& rule) {
 std::vector<uint32_t> least_counts(const CountedMoves& rule) {
   std::vector<std::vector<CountedMoves::Move>> sources(rule.states.size());
   std::vector<uint32_t> least(rule.states.size(), kUnreachable);
-  std::deque<uint32_t> queue;  // ascending by needed count
+  std::deque<uint32_t> queue;  // states in ascending order of the counts they need
   for (uint32_t i = 0; i < rule.states.size(); ++i) {
     for (const CountedMoves::Move& move : rule.states[i].moves) {
       sources[move.target].push_back({.target = i, .counts = move.counts});

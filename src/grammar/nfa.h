@@ -70,7 +70,7 @@ class Nfa {
 
   // A rule: all paths from `begin` to `end`.
   struct Rule {
-    std::string name;  // for messages
+    std::string name;  // the rule's name in messages
     NfaState begin = 0;
     NfaState end = 0;
     std::optional<Counter> counter;

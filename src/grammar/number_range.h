@@ -19,7 +19,7 @@ namespace heddle::grammar {
 using Nanos = __int128;
 
 inline constexpr Nanos kNanosPerUnit = 1'000'000'000;
-inline constexpr Nanos kMaxInteger = 999'999'999'999'999'999;  // 18 digits
+inline constexpr Nanos kMaxInteger = 999'999'999'999'999'999;  // the largest integer of 18 digits
 
 // The number in units of 10^-9. A number beyond +-10^18 becomes +-10^18: the grammar writes larger
 // numbers only if an enum or a const lists them. `number` may be one of the byte strings that

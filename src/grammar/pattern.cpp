@@ -18,7 +18,7 @@ struct PatternNode {
   enum class Kind : uint8_t { kSet, kSequence, kAlternatives, kRepeat, kBegin, kEnd };
 
   Kind kind = Kind::kSequence;
-  CodePointSet set;                   // for kSet
+  CodePointSet set;                   // for kSet: the characters that match
   std::vector<PatternNode> children;  // for kSequence and kAlternatives; for kRepeat one
   int min = 0;                        // for kRepeat: fewest repeats
   int max = 0;                        // for kRepeat: most repeats; negative: unlimited

@@ -100,7 +100,7 @@ class SchemaDocument {
 
   struct Finding {
     Problem problem;
-    std::string message = {};  // see error_at()
+    std::string message = {};  // the text passed to error_at()
     // The keyword is wrong whatever the rest of the schema says. Other findings may disappear when
     // earlier ones are removed.
     bool is_certain = false;

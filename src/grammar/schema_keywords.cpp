@@ -201,14 +201,15 @@ bool excludes_nothing(const Json& schema, std::string_view keyword, const Json& 
     return is_count(value) && count_of(value) == 0;
   }
   if (keyword == "maxItems" || keyword == "maxLength" || keyword == "maxProperties") {
-    return is_count(value) && count_of(value) >= kMaxCount;  // longer than any answer
+    // a bound longer than any answer excludes nothing
+    return is_count(value) && count_of(value) >= kMaxCount;
   }
   if (keyword == "uniqueItems") return value == false;
   if (keyword == "pattern") return value == "";
   if (keyword == "format") {
     return value.is_string() && pattern_of_format(value.get_ref<const std::string&>()).empty();
   }
-  return keyword == "nullable";  // handled with `type`
+  return keyword == "nullable";  // the keyword is handled together with `type`
 }
 
 // A description of the form that the value should have; empty if it has it.

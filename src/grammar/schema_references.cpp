@@ -211,8 +211,8 @@ class ReferencePointers {
   // A node of the document: a member of an object or an item of a list.
   struct Node {
     NodeId parent = 0;
-    const std::string* key = nullptr;  // key of a member
-    size_t index = 0;                  // index of an item
+    const std::string* key = nullptr;  // for a member of an object: its key
+    size_t index = 0;                  // for an item of a list: its index
   };
 
   // The node to which a name refers.
@@ -434,8 +434,9 @@ class ReferencePointers {
   BaseId root_base_ = 0;
   std::deque<Base> bases_;  // the first one is empty
   std::unordered_map<std::string, BaseId> base_of_;
-  std::vector<Node> nodes_;                                      // the first one is the root
-  std::map<std::pair<BaseId, std::string_view>, Target> names_;  // by URI and anchor
+  std::vector<Node> nodes_;  // the first one is the root
+  // named nodes, by (base URI, anchor)
+  std::map<std::pair<BaseId, std::string_view>, Target> names_;
   std::map<std::string_view, std::set<NodeId>> dynamic_anchors_;
   std::set<NodeId> recursive_anchors_;
   std::vector<Found> references_;

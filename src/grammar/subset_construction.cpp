@@ -15,7 +15,7 @@
 namespace heddle::grammar {
 namespace {
 
-using Subset = std::vector<NfaState>;  // sorted
+using Subset = std::vector<NfaState>;  // a set of states, sorted
 
 struct SubsetHash {
   size_t operator()(const Subset& subset) const {

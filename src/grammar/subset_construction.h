@@ -15,7 +15,7 @@
 namespace heddle::grammar {
 
 struct DeterministicState {
-  std::vector<Nfa::ByteMove> byte_moves;  // sorted, without overlap
+  std::vector<Nfa::ByteMove> byte_moves;  // moves on ranges of bytes, sorted and without overlap
   std::vector<Nfa::Call> calls;           // at most one per rule
   bool is_final = false;
 };

@@ -28,7 +28,7 @@ enum class ValueForm : uint8_t {
   kGemmaArguments,
 };
 
-// The spelling of texts.
+// How texts are spelled: the marks around them.
 struct TextSpelling {
   std::string mark = "\"";  // mark before and after a text; may be special_token_bytes()
   TextForm form = TextForm::kJsonString;
@@ -58,7 +58,7 @@ struct ObjectSpelling {
   std::string_view close;
   std::string_view after_key;
   bool is_call = false;        // keys are names without quotes, and blanks follow only commas
-  bool has_bare_keys = false;  // keys have no quotes
+  bool has_bare_keys = false;  // keys are written without quotes
 };
 
 inline constexpr ObjectSpelling kBraces = {.open = "{", .close = "}", .after_key = ":"};

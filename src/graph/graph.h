@@ -28,7 +28,7 @@ struct Value {
 
 enum class ValueKind : uint8_t {
   kInput,     // set for every step: token ids, positions
-  kConstant,  // a weight
+  kConstant,  // a weight, which is the same in every step
   kComputed,
 };
 

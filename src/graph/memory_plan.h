@@ -30,10 +30,10 @@ struct LiveRange {
 struct MemoryPlan {
   std::vector<int64_t> offset;  // indexed by value id; -1 for values that are not storages
   std::vector<int64_t> size;    // bytes, indexed by value id
-  std::vector<LiveRange> live;  // indexed by value id
+  std::vector<LiveRange> live;  // live ranges of storages, indexed by value id
   std::vector<int64_t> workspace_offset;  // indexed by node; -1 without workspace
-  std::vector<int64_t> workspace_size;    // indexed by node
-  std::vector<LiveRange> workspace_live;  // indexed by node
+  std::vector<int64_t> workspace_size;    // bytes of each workspace, indexed by node
+  std::vector<LiveRange> workspace_live;  // live ranges of workspaces, indexed by node
   int64_t arena_bytes = 0;
 };
 

@@ -33,7 +33,7 @@ Graph remove_dead_code(Graph graph);
 Result<Graph> fuse(Graph graph, const ops::OpRegistry& registry);
 
 struct Segment {
-  size_t begin = 0;  // node indices, end exclusive
+  size_t begin = 0;  // the segment has the nodes [begin, end)
   size_t end = 0;
   bool split = false;
 };

@@ -21,7 +21,7 @@ struct Placement {
 
 struct PlacedGraph {
   Graph graph;
-  std::vector<Placement> placements;  // indexed by value id
+  std::vector<Placement> placements;  // where each value is stored, indexed by value id
   std::vector<int64_t> row_strides;   // by value id, for storages: elements from one row to the
                                       // next
 

@@ -28,7 +28,7 @@ struct PlannedPiece {
 
 struct ImagePlan {
   std::vector<PlannedPiece> pieces;
-  int64_t tokens = 0;  // sum over all pieces
+  int64_t tokens = 0;  // tokens of all pieces together
   int64_t bytes = 0;   // peak memory of process(), the result included
 };
 

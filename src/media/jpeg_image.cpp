@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
-#include <cstdio>  // FILE, which jpeglib.h needs
+#include <cstdio>  // declares FILE, which jpeglib.h uses
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -156,7 +156,7 @@ class JpegReader {
   bool out_of_memory_ = false;
 };
 
-// Why reading ended early.
+// Why the decoding of a JPEG ended early.
 MediaError error_of(const JpegReader& reader, const DecodeOptions& options) {
   if (reader.jump().stopped()) return {MediaFault::kCancelled, "decoding was stopped"};
   if (reader.out_of_scans()) {

@@ -24,7 +24,7 @@ quant::RowOrder tiled_heads(int64_t key_heads, int64_t value_heads, int64_t widt
 void translate_delta_nets(GgufTranslation& gguf, GgufValueHeads order) {
   gguf.set_layer_kinds("layer_types", gguf.layers_with("attn_q.weight"), "full_attention",
                        "linear_attention");
-  gguf.integer("full_attention_interval");  // redundant with the tensors
+  gguf.integer("full_attention_interval");  // redundant: the layers' tensors show their kinds
   gguf.booleans_of_layers("attention.recurrent_layers");
   const int64_t key_heads = std::max<int64_t>(gguf.required("ssm.group_count"), 1);
   const int64_t value_heads = std::max<int64_t>(gguf.required("ssm.time_step_rank"), 1);

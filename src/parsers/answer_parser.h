@@ -31,7 +31,8 @@ class ToolCallParser;
 
 struct AnswerParserOptions {
   ReasoningFormat reasoning = ReasoningFormat::kNone;
-  bool starts_in_reasoning = false;  // see starts_in_reasoning() in formats.h
+  bool starts_in_reasoning = false;  // the answer begins inside reasoning (starts_in_reasoning() in
+                                     // formats.h)
   bool separate_reasoning = true;    // false: reasoning is emitted as content, including its tags
 
   ToolCallFormat tool_calls = ToolCallFormat::kNone;

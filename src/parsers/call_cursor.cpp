@@ -88,7 +88,8 @@ bool CallCursor::skip_tags(std::span<const std::string_view> words, unsigned& fo
     found |= 1U << *meant;
     advance(tag.size);
     const bool ends_square = tag.closed && text_[position_ - 1] == ']';
-    if (tag.closed && !allow(ends_square ? "]" : ">")) return false;  // a doubled bracket
+    // accepts a doubled closing bracket
+    if (tag.closed && !allow(ends_square ? "]" : ">")) return false;
   }
 }
 

@@ -33,7 +33,7 @@ constexpr size_t kMaxLooseCopies = size_t{32} << 10;
 // text.
 struct CallSpelling {
   std::string_view section_token;  // special token before the section, as it is spelled
-  std::string_view section_begin;  // text before all calls
+  std::string_view section_begin;  // text at the beginning of the section with all calls
   std::string_view section_end;
   std::string_view section_end_token;
   std::string_view separator;
@@ -419,7 +419,7 @@ Json call_tag(const CallableTool& tool, const TagSpelling& spelling) {
 // How a format writes an answer of several messages, with special tokens `<|..|>` between texts.
 struct MessageSpelling {
   std::string_view reasoning_begin;
-  std::string_view reasoning_end;  // a single special token
+  std::string_view reasoning_end;  // special token after the reasoning
   std::string_view next_message;
   std::string_view before_name;
   std::string_view after_name;

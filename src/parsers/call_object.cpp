@@ -76,7 +76,7 @@ class CallObjectReader {
         first = false;
         continue;
       }
-      if (first && cursor_.rest().starts_with('{')) {  // a doubled brace
+      if (first && cursor_.rest().starts_with('{')) {  // a brace that the model doubled
         cursor_.advance(1);
         if (++depth > kMaxObjects) return {};
         continue;
@@ -84,7 +84,7 @@ class CallObjectReader {
       std::string key;
       if (!first && (!cursor_.expect(",") || !cursor_.skip_space())) return cursor_.failure();
       first = false;
-      if (cursor_.rest().starts_with('}')) continue;  // a superfluous comma
+      if (cursor_.rest().starts_with('}')) continue;  // ignores a superfluous comma
       const CallCursor before = cursor_;
       if (!read_key(key) || !cursor_.skip_space() || !cursor_.expect(":") ||
           !cursor_.skip_space()) {

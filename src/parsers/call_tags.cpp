@@ -362,7 +362,7 @@ CallHeader CallTags::read_call_header(std::string_view text, bool has_marker, bo
     if (is_call) name = tag.name;
     if (is_call && name.empty()) return {};
     rest.remove_prefix(space + tag.size);
-    if (rest.starts_with('>')) rest.remove_prefix(1);  // a doubled bracket
+    if (rest.starts_with('>')) rest.remove_prefix(1);  // ignores a doubled closing bracket
     if (is_call && tag.is_whole) break;
   }
   if (name.empty() && in_section) {  // the parameters may identify the tool
@@ -395,7 +395,7 @@ CallHeader CallTags::read_glm_header(std::string_view text, bool has_marker, boo
     if (tag.match == Match::kMore) return {.match = Match::kMore};
     if (tag.match != Match::kYes || tag.kind != TagKind::kCall || tag.closing) break;
     rest.remove_prefix(tag.size);
-    if (rest.starts_with('>')) rest.remove_prefix(1);  // a doubled bracket
+    if (rest.starts_with('>')) rest.remove_prefix(1);  // ignores a doubled closing bracket
     skip_space();
   }
   size_t size = rest.find_first_of("<{( \t\n\r");
@@ -463,7 +463,8 @@ ParameterOpening CallTags::read_opening(std::string_view text, std::string_view 
   }
   const std::string_view behind = text.substr(opening.size);
   if (format_.has_value_lines && behind == ">") return {.match = Match::kMore};
-  if (format_.has_value_lines && behind.starts_with(">\n")) ++opening.size;  // a doubled bracket
+  // a doubled closing bracket
+  if (format_.has_value_lines && behind.starts_with(">\n")) ++opening.size;
   return opening;
 }
 
@@ -483,7 +484,7 @@ ParameterOpening CallTags::read_glm_opening(std::string_view text, std::string_v
       if (tag.match == Match::kMore) return Match::kMore;
       if (tag.match != Match::kYes || tag.kind != kind || tag.closing != closing) break;
       rest.remove_prefix(space + tag.size);
-      // a doubled bracket
+      // ignores a doubled closing bracket
       if (kind == TagKind::kParameter && rest.starts_with('>')) rest.remove_prefix(1);
       ++found;
     }

@@ -30,7 +30,7 @@ inline constexpr int kMaxTagRepeats = 3;  // most times that one tag may be repe
 
 // How a format spells its tags.
 struct TagFormat {
-  // The same as CallMarks::markers.
+  // Marks that may begin a call anywhere, as in CallMarks::markers.
   std::vector<std::string_view> markers;
   std::vector<std::string_view> opening_words;
   std::vector<std::string_view> strays;
@@ -108,7 +108,7 @@ class CallTags {
   [[nodiscard]] ParameterOpening read_unopened(std::string_view text, std::string_view tool,
                                                const ParameterNames& given) const;
 
-  // See ToolCallParser::read_header().
+  // Reads the header of a call; see ToolCallParser::read_header().
   [[nodiscard]] CallHeader read_header(std::string_view text, bool has_marker, bool is_exact,
                                        bool at_end) const;
 

@@ -43,10 +43,11 @@ enum class ReasoningFormat : uint8_t {
   kThink,           // <think>..</think>; the answer begins outside, unless the prompt or the answer
                     // opens the tag
   kThinkFromStart,  // the same tags; the answer begins inside, unless the prompt closes the tag
-  kKimi,            // ◁think▷..◁/think▷
+  kKimi,            // reasoning between ◁think▷ and ◁/think▷
   kMistral,         // [THINK]..[/THINK]
-  kGemma,           // <|channel>thought\n..<channel|>
-  kSeed,            // <seed:think>..</seed:think>
+  kGemma,           // reasoning between <|channel>thought
+                    //  and <channel|>
+  kSeed,            // reasoning between <seed:think> and </seed:think>
   kCohere,          // <|START_THINKING|>..<|END_THINKING|>, then content between marks
   kGranite,         // <think>..</think>, then content between <response> and </response>
   kHarmony,         // the messages of gpt-oss's analysis channel

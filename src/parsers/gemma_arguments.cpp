@@ -87,7 +87,7 @@ Progress GemmaArguments::read(std::string_view text, TextEnd end, size_t& used, 
     }
     if (c == '<' || (c == '|' && !is_exact_)) {
       TextMark mark = mark_at(rest);
-      if (rest.starts_with("<<") && !is_exact_) {  // a doubled bracket
+      if (rest.starts_with("<<") && !is_exact_) {  // a doubled bracket at the beginning of a mark
         mark = mark_at(rest.substr(1));
         mark.size += mark.match == Match::kYes ? 1 : 0;
       }

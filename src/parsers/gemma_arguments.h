@@ -83,7 +83,7 @@ class GemmaArguments {
   Open open_ = Open::kNothing;
   char quote_ = '"';
   bool is_escaped_ = false;                  // within JSON quotes, after a backslash
-  bool is_in_parentheses_ = false;           // parentheses enclose the arguments
+  bool is_in_parentheses_ = false;           // the arguments are in parentheses instead of braces
   bool follows_key_ = false;                 // the next character is a key's colon
   bool follows_text_ = false;                // a text's closing mark was just read
   std::string key_;                          // last key that was read

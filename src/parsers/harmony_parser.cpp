@@ -353,7 +353,8 @@ HarmonyParser::Header HarmonyParser::read_header(std::string_view text, TextEnd 
       header.match = Match::kYes;
       header.is_empty = mark.mark != HarmonyMark::kMessage;
       if (header.is_empty) return header;
-      const FoundMark again = harmony_mark_at(seen.substr(header.size));  // a doubled mark
+      // the same mark may follow once more
+      const FoundMark again = harmony_mark_at(seen.substr(header.size));
       if (again.match == Match::kMore && end == TextEnd::kNone) header.match = starved;
       if (again.match == Match::kYes && again.mark == HarmonyMark::kMessage) {
         header.size += again.size;

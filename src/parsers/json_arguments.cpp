@@ -24,7 +24,8 @@ Progress JsonArguments::read(std::string_view text, TextEnd end, size_t& used, s
   JsonScanner::State state = object_.scan(text, used, &json, end);
   const Match ends =
       state == JsonScanner::State::kError ? begins_end(text.substr(used)) : Match::kNo;
-  if (ends == Match::kMore) state = JsonScanner::State::kMore;  // the next bytes decide
+  // the next bytes decide whether the arguments have ended
+  if (ends == Match::kMore) state = JsonScanner::State::kMore;
   if (ends == Match::kYes && object_.close_all(&json)) state = JsonScanner::State::kDone;
   switch (state) {
     case JsonScanner::State::kMore:

@@ -436,7 +436,8 @@ Match may_begin_object(std::string_view text, bool in_list) {
     if (text.front() != wanted[i] && !quote) return Match::kNo;
     text.remove_prefix(1);
     text.remove_prefix(space_size(text.substr(0, kMaxSpaceBeforeObject)));
-    if (wanted[i] == '{' && text.starts_with('{')) text.remove_prefix(1);  // a doubled brace
+    // ignores a doubled opening brace
+    if (wanted[i] == '{' && text.starts_with('{')) text.remove_prefix(1);
   }
   return Match::kYes;
 }

@@ -334,14 +334,14 @@ bool JsonScanner::step(char c) {
       // a doubled colon, or "=>"
       if (!in_list() && !is_json_ && (is_colon(c) || c == '>')) return true;
       return begin_item(c);
-    default:  // kComma
+    default:  // Expect::kComma
       if (std::exchange(may_close_again_, false) && c == '}') return true;
       if (c == '}' || c == ']') return close(c == ']');
-      if (c == ')' && !is_json_) return true;  // an unmatched bracket
+      if (c == ')' && !is_json_) return true;  // ignores an unmatched closing parenthesis
       expect_ = in_list() ? Expect::kValue : Expect::kKey;
       comma_ = ",";
       if (c == ',' || (c == ';' && !is_json_)) return true;
-      // The comma is missing.
+      // The comma between two items or members is missing.
       return in_list() ? begin_item(c) : begin_key(c);
   }
 }
@@ -384,7 +384,7 @@ bool JsonScanner::step_string(char c) {
 bool JsonScanner::step_escape(char c) {
   expect_ = c == 'u' ? Expect::kHex : Expect::kString;
   hex_left_ = 4;
-  if (c == '\'') {  // Python's escape
+  if (c == '\'') {  // \' is an escape in Python and not in JSON
     write(c);
   } else if (c == 'u' || std::string_view("\"\\/bfnrt").find(c) != std::string_view::npos) {
     const char escape[] = {'\\', c};
@@ -523,7 +523,7 @@ bool JsonScanner::number(char c) {
       next = Expect::kInteger;
       break;
     case Expect::kPoint:
-      if (!digit && !is_json_) {  // "3." is 3
+      if (!digit && !is_json_) {  // "3." is read as 3
         expect_ = Expect::kComma;
         return step(c);
       }
@@ -555,7 +555,7 @@ bool JsonScanner::number(char c) {
       taken = digit || exponent;
       if (exponent) next = Expect::kExponent;
       break;
-    default:  // kPower
+    default:  // Expect::kPower
       break;
   }
   expect_ = taken ? next : Expect::kComma;

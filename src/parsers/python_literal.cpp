@@ -206,7 +206,7 @@ class LiteralReader {
       case '/':
         text += c;
         return true;
-      default:  // Python keeps the backslash
+      default:  // in an unknown escape Python keeps the backslash
         text += '\\';
         text += c;
         return true;

@@ -16,7 +16,7 @@ struct ListMarks {
   std::string_view close;
   std::string_view open_word;
   std::string_view close_word;
-  bool start_may_be_call = false;  // see CallMarks
+  bool start_may_be_call = false;  // as CallMarks::start_may_be_call
 };
 
 constexpr ListMarks kListMarks[] = {{.open = "<|python_start|>",

@@ -130,11 +130,11 @@ TaggedValueEnd::TagEnd TaggedValueEnd::value_ends_at(const CallTag& tag, std::st
   const bool is_glm = tags_.format().has_keys;
   const TagKind value = tags_.value_kind();
   const bool is_own = tag.closing ? tag.kind == value || (is_glm && tag.kind == TagKind::kParameter)
-                                  : is_glm && tag.kind == value;  // the slash is missing
+                                  : is_glm && tag.kind == value;  // a closing tag without its slash
   size_t size = tag.size;
   std::string_view rest = text.substr(tag.size);
   if (is_own) {
-    if (rest.starts_with('>')) {  // a doubled bracket
+    if (rest.starts_with('>')) {  // a doubled closing bracket
       rest.remove_prefix(1);
       ++size;
     }
@@ -154,7 +154,8 @@ TaggedValueEnd::TagEnd TaggedValueEnd::value_ends_at(const CallTag& tag, std::st
       const bool is_more = rest.empty() || next.match == Match::kMore;
       if (is_more && end == TextEnd::kNone) return {.match = Match::kMore};
       if (is_more) return {.match = Match::kYes, .size = size};
-      if (next.match == Match::kYes && next.closing && next.kind == value) {  // a doubled tag
+      // the value's closing tag is doubled
+      if (next.match == Match::kYes && next.closing && next.kind == value) {
         rest.remove_prefix(next.size);
         continue;
       }

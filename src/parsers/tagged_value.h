@@ -55,7 +55,7 @@ class TaggedValueEnd {
     bool may_hold_call = false;
   };
 
-  // Begins a value.
+  // Begins the search for the end of a value.
   void begin(Value value);
 
   struct Scan {

@@ -46,7 +46,7 @@ class ThinkingParser final : public AnswerParser {
     kStart,      // at the beginning, where an opening tag may come
     kAfterOpen,  // after an opening tag: line breaks are skipped
     kReasoning,
-    kCalls,       // in calls inside reasoning
+    kCalls,       // in tool calls inside reasoning
     kAfterClose,  // after a closing tag: line breaks are skipped, and either tag may follow
     kContent,
   };
@@ -55,7 +55,7 @@ class ThinkingParser final : public AnswerParser {
   struct Tag {
     Match match = Match::kNo;
     size_t size = 0;
-    std::string word = {};  // see LooseTag::word
+    std::string word = {};  // the tag's letters and digits, as in LooseTag::word
   };
 
   size_t step(std::string_view text, TextEnd end, AnswerDeltas& out);
@@ -84,7 +84,7 @@ class ThinkingParser final : public AnswerParser {
   const ReasoningTags tags_;
   const ContentMarks content_marks_;
   const bool separate_;
-  const bool is_exact_;  // AnswerParserOptions::is_held_to_form
+  const bool is_exact_;  // see AnswerParserOptions::is_held_to_form
   const std::unique_ptr<ToolCallParser> calls_;
   std::vector<std::string_view> call_marks_;
   std::string mark_bytes_;  // first bytes of the marks that may occur inside reasoning

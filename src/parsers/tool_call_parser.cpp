@@ -425,7 +425,7 @@ ToolCallParser::Candidate ToolCallParser::find_candidate(std::string_view text) 
     if (wanted.find(c) == std::string::npos) wanted += c;
   };
   for (const std::string_view marker : marks_.markers) want(marker.front());
-  if (!marks_.markers.empty() && !is_exact()) want('<');  // tags around calls
+  if (!marks_.markers.empty() && !is_exact()) want('<');  // a foreign tag may be around calls
   for (const std::string_view stray : strays_) want(stray.front());
   if (!stop_.empty()) want(stop_.front());
   // Calls without marks, and code fences around calls.

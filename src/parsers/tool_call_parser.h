@@ -45,16 +45,16 @@ enum class Place {
   kMarker,  // at one of the format's marks, or at a similar tag
   kStart,   // at the very beginning of the content, without a mark
   kLine,    // at the beginning of a later line, without a mark
-  kNext,    // right after another call
+  kNext,    // directly after another call
 };
 
 struct ToolCallParserOptions {
   // Makes the id of a call for which the model wrote none.
   std::function<std::string(std::string_view name, size_t index)> make_id;
-  std::shared_ptr<const ToolNames> names;  // never null
+  std::shared_ptr<const ToolNames> names;  // names of the request's tools; never null
   bool parallel = true;                    // false: calls after the first are dropped
-  bool is_exact = false;                   // AnswerParserOptions::is_held_to_form
-  bool keep_call_text = false;             // see ToolCallEnd
+  bool is_exact = false;                   // see AnswerParserOptions::is_held_to_form
+  bool keep_call_text = false;             // fills in ToolCallEnd::text
 };
 
 // The marks of a format.
@@ -104,7 +104,7 @@ class ToolCallParser {
 
   void pass_stop() { at_stop_ = false; }
 
-  // See AnswerParser::is_call_end().
+  // As AnswerParser::is_call_end().
   [[nodiscard]] bool is_call_end(std::string_view text) const;
 
   // The marks that may begin a call anywhere.
@@ -226,7 +226,7 @@ class ToolCallParser {
   const ToolCallParserOptions options_;
   std::vector<std::string_view> strays_;
   std::vector<std::string_view> special_strays_;  // stray marks that are special tokens
-  std::string_view stop_;                         // the mark of stop_at()
+  std::string_view stop_;                         // the mark that stop_at() set
   bool at_stop_ = false;
   State state_ = State::kText;
   Patience patience_{kMaxHeaderBytes};

@@ -34,8 +34,8 @@ namespace heddle::quant {
 inline constexpr int64_t kMaxPackedWidth = 65536;
 
 enum class Code : uint8_t {
-  kU4,    // integers 0..15
-  kU8,    // integers 0..255
+  kU4,    // 4-bit integers, 0 to 15
+  kU8,    // 8-bit integers, 0 to 255
   kE2M1,  // 4-bit floats, 0 to 6 with signs
   kE4M3,  // 8-bit floats, up to 448
 };

@@ -23,7 +23,7 @@ namespace heddle::tokenizer {
 // What happens to a split's matches ("delimiters"); the text between them is always kept.
 enum class SplitBehavior : uint8_t {
   kIsolated,            // each match is a piece
-  kRemoved,             // dropped
+  kRemoved,             // each match is dropped
   kMergedWithPrevious,  // joined to the piece before
   kMergedWithNext,      // joined to the piece after
   kContiguous,          // neighbouring matches form one piece
@@ -50,7 +50,8 @@ using PreTokenizerStep = std::variant<SplitStep, PrefixSpaceStep, MetaspaceStep>
 
 class PreTokenizer {
  public:
-  using PieceFunction = std::function<bool(std::string_view piece)>;  // returns false to stop
+  // receives a piece; returns false to stop the splitting
+  using PieceFunction = std::function<bool(std::string_view piece)>;
 
   // The most steps, which also limits the nesting of pieces.
   static constexpr size_t kMaxSteps = 64;

@@ -443,10 +443,10 @@ class Respeller {
     const size_t end = pattern_.find_first_not_of("0123456789,", at_ + 1);
     if (end == std::string_view::npos || pattern_[end] != '}' || end == at_ + 1) {
       atom_ = out_.size();
-      copy(1);  // a literal brace
+      copy(1);  // the brace is a literal character
       return;
     }
-    if (pattern_[at_ + 1] == ',') {  // {,m} counts from 0
+    if (pattern_[at_ + 1] == ',') {  // {,m} counts from 0 in Ruby syntax
       out_.append("{0");
       ++at_;
     }

@@ -23,7 +23,8 @@ namespace heddle::tokenizer {
 namespace {
 
 constexpr std::string_view kSpaceMark = "▁";  // U+2581, which replaces a space in pieces
-constexpr size_t kByteTokenLength = 6;        // bytes of <0xNN>
+constexpr size_t kByteTokenLength = 6;        // number of bytes in "<0xNN>", the spelling of a byte
+                                              // token
 constexpr int kNumByteTokens = 256;
 
 // The most bytes that the library gets in one call: 10 to 40 ms of its work.
@@ -31,7 +32,7 @@ constexpr size_t kRunBytes = CancellationPoll::kPollBytes;
 
 // A private-use character that is in no vocabulary, so it merges with nothing: text after it is
 // encoded as if it were not at the start.
-constexpr std::string_view kSentinel = "\xEE\x80\x80";  // U+E000
+constexpr std::string_view kSentinel = "\xEE\x80\x80";  // the private-use character U+E000
 
 // Finds positions at which a text can be cut such that its parts have the same ids as the whole:
 // between two characters that are not adjacent in any piece, because a BPE model merges nothing
@@ -58,7 +59,8 @@ class CutFinder {
   [[nodiscard]] size_t find(std::string_view text, size_t from) const {
     size_t i = 0;
     for (i = from; i < text.size(); ++i) {
-      if ((static_cast<unsigned char>(text[i]) & 0xC0) == 0x80) continue;  // inside a character
+      // a continuation byte: the position is inside a character
+      if ((static_cast<unsigned char>(text[i]) & 0xC0) == 0x80) continue;
       const char32_t before = as_in_pieces(last_code_point(text.substr(0, i)));
       const char32_t after = as_in_pieces(decode_utf8(text.substr(i)).code_point);
       if (!std::ranges::binary_search(pairs_, pair_of(before, after))) break;

@@ -181,7 +181,8 @@ Result<std::vector<AddedToken>> parse_added_tokens_decoder(const JsonValue& deco
     }
     const JsonValue entry(value, fmt::format("{}.{}", decoder.path(), key));
     HEDDLE_ASSIGN_OR_RETURN(AddedToken token, parse_added_token(entry, id));
-    const auto known = std::ranges::find(tokens, id, &AddedToken::id);  // finds a repeated key
+    // an earlier token with the same id
+    const auto known = std::ranges::find(tokens, id, &AddedToken::id);
     if (known != tokens.end()) {
       *known = std::move(token);
     } else {

@@ -272,7 +272,7 @@ Status add_pair_token(const JsonValue& description, std::string_view key,
 
 Status add_processor(const JsonValue& description, PostProcessorParts& parts) {
   HEDDLE_ASSIGN_OR_RETURN(const std::string type, description.require_string("type"));
-  if (type == "ByteLevel") return ok_status();  // affects only offsets
+  if (type == "ByteLevel") return ok_status();  // this post-processor affects only offsets
   if (type == "TemplateProcessing") return add_template(description, parts);
   if (type == "RobertaProcessing" || type == "BertProcessing") {
     HEDDLE_RETURN_IF_ERROR(add_pair_token(description, "cls", parts.prefix));
@@ -349,7 +349,7 @@ Status add_decoder(const JsonValue& description, DecoderParts& parts) {
     parts.byte_level = true;
     return ok_status();
   }
-  if (type == "Fuse") return ok_status();  // decoding always joins tokens
+  if (type == "Fuse") return ok_status();  // decoding joins tokens in any case
   if (type == "ByteFallback") {
     parts.decoder.byte_fallback = true;
     return ok_status();

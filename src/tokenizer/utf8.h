@@ -13,7 +13,7 @@
 
 namespace heddle::tokenizer {
 
-inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";  // U+FFFD
+inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";  // U+FFFD in UTF-8
 
 [[nodiscard]] bool is_valid_utf8(std::string_view text);
 
@@ -45,9 +45,12 @@ size_t append_decided_utf8(std::string_view bytes, std::string& out);
 [[nodiscard]] std::string replace_ill_formed_utf8(std::string_view bytes);
 
 // Unicode properties of single characters, as tokenizer files define them.
-[[nodiscard]] bool is_white_space(char32_t code_point);     // the White_Space property
-[[nodiscard]] bool is_word_character(char32_t code_point);  // letters, marks, numbers, connectors
-[[nodiscard]] bool is_mark(char32_t code_point);            // general category M
+// whether the character has the White_Space property
+[[nodiscard]] bool is_white_space(char32_t code_point);
+// whether it is a letter, mark, number or connector
+[[nodiscard]] bool is_word_character(char32_t code_point);
+// whether its general category is M (mark)
+[[nodiscard]] bool is_mark(char32_t code_point);
 
 // The last character of a valid, non-empty text.
 [[nodiscard]] char32_t last_code_point(std::string_view text);

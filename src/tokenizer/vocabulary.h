@@ -92,7 +92,7 @@ class Vocabulary {
   void grow_slots(size_t num_slots);
 
   std::string bytes_;
-  std::vector<Entry> entries_;  // indexed by id
+  std::vector<Entry> entries_;  // texts of the tokens, indexed by id
   std::vector<Slot> slots_;     // open addressing; the size is a power of two
   size_t num_tokens_ = 0;
   size_t num_hashed_ = 0;

@@ -21,7 +21,7 @@ class Session {
  public:
   struct Options {
     int64_t num_sequences = 1;
-    int64_t max_tokens = 0;  // capacity of each sequence
+    int64_t max_tokens = 0;  // the most tokens that one sequence can have
     int32_t page_size = 16;
   };
 

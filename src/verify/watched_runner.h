@@ -24,7 +24,7 @@ class WatchedRunner final : public runner::Runner {
  public:
   struct Options {
     int32_t num_sequences = 1;
-    int64_t max_tokens = 0;  // capacity of each sequence
+    int64_t max_tokens = 0;  // the most tokens that one sequence can have
     int64_t num_cached_tokens = 0;
     int64_t num_cached_states = 0;
     int32_t page_size = 16;

@@ -162,7 +162,7 @@ class Eagle3 final : public DraftModel {
     return specs;
   }
 
-  // Call within kDraftScope.
+  // Builds the layer and the head; call it within kDraftScope.
   [[nodiscard]] Slots build(graph::GraphBuilder& g, const DraftInputs& inputs, Value embedding,
                             Value h) const {
     const double epsilon = config_.rms_norm_eps;

@@ -22,9 +22,9 @@ namespace heddle::models {
 
 // The hub's names of the head's parts.
 struct PredictionHeadNames {
-  std::string layer;           // "mtp.layers.0."
+  std::string layer;           // prefix of the decoder layer: "mtp.layers.0."
   std::string projection;      // "mtp.fc": W, whose first half is multiplied by e
-  std::string embedding_norm;  // "mtp.pre_fc_norm_embedding"
+  std::string embedding_norm;  // norm of the embedding e: "mtp.pre_fc_norm_embedding"
   std::string hidden_norm;
   std::string final_norm;
 };

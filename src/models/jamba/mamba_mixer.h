@@ -16,7 +16,7 @@
 namespace heddle::models {
 
 struct MambaConfig {
-  int64_t width = 0;       // channels
+  int64_t width = 0;       // number of channels in the scan
   int64_t state_size = 0;  // numbers in the state of a channel
   int64_t conv_kernel = 0;
   int64_t dt_rank = 0;

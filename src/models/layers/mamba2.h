@@ -24,8 +24,8 @@ namespace heddle::models {
 // num_heads is a multiple of num_groups.
 struct Mamba2Config {
   int64_t num_heads = 0;
-  int64_t head_dim = 0;    // P
-  int64_t state_size = 0;  // N
+  int64_t head_dim = 0;    // channels per head, P
+  int64_t state_size = 0;  // size of the state per channel, N
   int64_t num_groups = 1;
   int64_t conv_kernel = 4;
   bool conv_bias = true;

@@ -27,7 +27,7 @@ using checkpoint::MoeConfig;
 constexpr char kMambaLetter = 'M', kExpertsLetter = 'E', kAttentionLetter = '*', kMlpLetter = '-';
 
 struct NemotronHConfig {
-  std::string pattern;  // one letter per layer
+  std::string pattern;  // the kinds of the layers, one letter per layer
   Mamba2Config mamba;
 
   bool operator==(const NemotronHConfig&) const = default;

@@ -15,7 +15,7 @@ namespace {
 
 void read_qwen2_config(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config) {
   checkpoint::read_late_windows(reader, config);
-  reader.disregard("attention_bias");  // biases are always present
+  reader.disregard("attention_bias");  // Qwen2 always has these biases
 }
 
 std::unique_ptr<const Model> create_qwen2(const checkpoint::ModelConfig& config) {
