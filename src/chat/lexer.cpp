@@ -37,10 +37,9 @@ Status append_hex(std::string_view text, size_t& offset, size_t count, std::stri
   return append_code_point(value, out);
 }
 
-// Replaces the escapes of a string literal as Python does:
-// , \t, \\, \', \xHH, \uXXXX, \UXXXXXXXX, octal and the others; an unknown escape is kept as text.
-// Error: kInvalidArgument for a truncated escape, a \N{name} or a code point that UTF-8 cannot
-// represent.
+// Replaces the escapes of a string literal as Python does: \n, \t, \\, \', \xHH, \uXXXX,
+// \UXXXXXXXX, octal and the others; an unknown escape is kept as text. Error: kInvalidArgument for
+// a truncated escape, a \N{name} or a code point that UTF-8 cannot represent.
 Result<std::string> unescape_string(std::string_view text) {
   std::string out;
   out.reserve(text.size());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Splits a template's source into tokens and decides its whitespace: line ends become
-// , one at the very end is dropped, a minus in a tag strips the whitespace next to the tag, and
-// trim_blocks and lstrip_blocks do what Jinja documents. Comments are dropped.
+// Splits a template's source into tokens and decides its whitespace: line ends become \n, one at
+// the very end is dropped, a minus in a tag strips the whitespace next to the tag, and trim_blocks
+// and lstrip_blocks do what Jinja documents. Comments are dropped.
 #pragma once
 
 #include <cstdint>

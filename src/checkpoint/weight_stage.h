@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// WeightStage: uploads weights to a device on its own CUDA stream. Converted weights go through two
-// slabs of pinned memory: one is filled while the other is copied. Drawn weights are computed by
-// the device. Each loading thread has a stage, so that no thread waits for another's copies. The
+// WeightStage: uploads weights to a device on its own device stream. Converted weights go through
+// two slabs of pinned memory: one is filled while the other is copied. Drawn weights are computed
+// by the device. Each loading thread has a stage, so that no thread waits for another's copies. The
 // slabs of all stages are the host memory that loading needs: 256 MiB with eight threads.
 //
 // Threading: confined. Cost: waits only where copies are slower than conversion.

@@ -2,9 +2,9 @@
 // Sets of characters and their bytes, in UTF-8 or as written in a JSON string.
 //
 // In constrained JSON strings each character has one spelling: \" and \\, the short escapes \b \t
-//  \f \r, \u00xx in lower case for other control characters, and the character itself for all
-//  others. Different texts then have different bytes, so that keys can be distinguished. Strings
-//  without constraints may use every escape of JSON (add_json_string()).
+// \n \f \r, \u00xx in lower case for other control characters, and the character itself for all
+// others. Different texts then have different bytes, so that keys can be distinguished. Strings
+// without constraints may use every escape of JSON (add_json_string()).
 //
 // Threading: free functions.
 #pragma once

@@ -5,9 +5,9 @@
 //   pair  ::= key ":" [0-9]+
 //   key   ::= "\"" [^"\x00-\x1F]{1,20} "\""
 //
-// Supported: literals with the escapes \" \\
-//  \r \t \xHH \uHHHH \UHHHHHHHH, classes, . for any character, names, groups, alternatives, * + ?
-//  {m} {m,} {m,n}, comments with #. A rule ends where the next NAME ::= begins.
+// Supported: literals with the escapes \" \\ \n \r \t \xHH \uHHHH \UHHHHHHHH, classes, . for any
+// character, names, groups, alternatives, * + ? {m} {m,} {m,n}, comments with #. A rule ends where
+// the next NAME ::= begins.
 //
 // Threading: a free function.
 #pragma once

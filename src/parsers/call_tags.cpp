@@ -468,8 +468,8 @@ ParameterOpening CallTags::read_opening(std::string_view text, std::string_view 
   return opening;
 }
 
-// Reads "<arg_key>p</arg_key>
-// <arg_value>". One of the key's tags, or the value's tag, may be missing.
+// Reads "<arg_key>p</arg_key>\n<arg_value>". One of the key's tags, or the value's tag, may be
+// missing.
 ParameterOpening CallTags::read_glm_opening(std::string_view text, std::string_view tool) const {
   std::string_view rest = text;
   const auto skip_space = [&rest] {

@@ -44,9 +44,8 @@ enum class ReasoningFormat : uint8_t {
                     // opens the tag
   kThinkFromStart,  // the same tags; the answer begins inside, unless the prompt closes the tag
   kKimi,            // reasoning between ◁think▷ and ◁/think▷
-  kMistral,         // [THINK]..[/THINK]
-  kGemma,           // reasoning between <|channel>thought
-                    //  and <channel|>
+  kMistral,         // reasoning between [THINK] and [/THINK]
+  kGemma,           // reasoning between <|channel>thought\n and <channel|>
   kSeed,            // reasoning between <seed:think> and </seed:think>
   kCohere,          // <|START_THINKING|>..<|END_THINKING|>, then content between marks
   kGranite,         // <think>..</think>, then content between <response> and </response>

@@ -87,9 +87,7 @@ class TaggedCallParser final : public ToolCallParser {
   bool is_string_ = false;  // the current value is a string and is emitted as it arrives
   bool quote_open_ = false;
   bool value_begun_ = false;     // the value's leading line break, if any, has been skipped
-  std::string_view line_break_;  // line break before and after the value: "
-                                 // " or "\r
-                                 // "
+  std::string_view line_break_;  // line break around the value: "\n" or "\r\n"
   ParameterType type_;
   std::string lead_;   // JSON text before the value, ", \"name\": ", that is not emitted yet
   std::string value_;  // text of the value that is held back

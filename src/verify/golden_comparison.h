@@ -45,7 +45,7 @@ class GoldenComparison {
   // tokens.
   void take_rows(int64_t first_row, int64_t first_token, int64_t count);
 
-  // Compares the logits that follow `token`, for rows that are not in the pass's last run.
+  // Compares the logits that follow `token`; they need not come from the pass's last run.
   void take_logits(int64_t token, const float* logits);
 
   [[nodiscard]] const CaseResult& result() const { return result_; }

@@ -30,7 +30,8 @@ class WatchedRunner final : public runner::Runner {
     int32_t page_size = 16;
     bool slides_apart = true;  // in a model with sliding and other layers, sliding layers have
                                // their own page group
-    // Tokens in the cached pages of sliding layers, in addition to those that running prompts need.
+    // Tokens for which sliding layers have pages beyond each running sequence's window: for cached
+    // tokens, and for prompts whose steps need more than one page.
     int64_t num_cached_window_tokens = 0;
   };
 
