@@ -15,8 +15,8 @@ namespace heddle::checkpoint {
 
 class ModulePattern {
  public:
-  // Compiles a regular expression, once. Error: kInvalidArgument, with the position in the pattern
-  // and the fault.
+  // Compiles a regular expression. Cost: one compilation. Error: kInvalidArgument, with the
+  // position in the pattern and the fault.
   static Result<ModulePattern> compile(std::string_view pattern);
 
   // Whether the pattern matches the path from its beginning, not necessarily to its end. A pattern
