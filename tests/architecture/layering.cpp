@@ -147,10 +147,10 @@ void check_rooms(const fs::path& repository, const fs::path& directory, const st
     for (const Include& include : file.includes) {
       const std::string to = room_of(*rooms, include.path, folder);
       if (to.empty() || may_include(*rooms, from, to)) continue;
-      violations->push_back(fmt::format(
-          "{}:{}: includes \"{}\", but {} does not stand after the arrow of {} in {}",
-          fs::relative(file.path, repository).string(), include.line, include.path, to,
-          from == "." ? "the files beside the rooms" : from, readme_path));
+      violations->push_back(
+          fmt::format("{}:{}: includes \"{}\", but {} does not stand after the arrow of {} in {}",
+                      fs::relative(file.path, repository).string(), include.line, include.path, to,
+                      from == "." ? "the files beside the rooms" : from, readme_path));
     }
   }
 }
