@@ -88,22 +88,25 @@ TEST_P(GoldenModel, HeddleTinyEqualsHuggingFaceInAllRecordedChats) {
   expect_golden(testing::repository_path("models/heddle-tiny"), chats, GetParam());
 }
 
-// The recorded prompt has an image, which no token before it sees.
-TEST_P(GoldenModel, Qwen3VlEqualsHuggingFaceInTheTextBeforeAnImage) {
-  HEDDLE_SHARED_PATH_OR_SKIP(folder, "golden/qwen3_vl");
-  constexpr int32_t kImageToken = 300;
-  const auto file = checkpoint::SafetensorsFile::open(folder / "cases.safetensors");
-  ASSERT_TRUE(file.ok()) << file.status().to_string();
-  const TensorView ids = file->view("input_ids").value(), logits = file->view("logits").value();
-  verify::GoldenCase golden{.name = "text"};
-  for (const auto* id = ids.as<int32_t>(); *id != kImageToken; ++id) golden.ids.push_back(*id);
-  ASSERT_EQ(golden.num_tokens(), 3);
-  golden.logits = Tensor({golden.num_tokens(), logits.shape[1]}, DType::kF32);
-  std::copy_n(logits.as<float>(), golden.logits.num_elements(),
-              golden.logits.span<float>().begin());
-  std::vector<verify::GoldenCase> goldens;
-  goldens.push_back(std::move(golden));
-  expect_goldens(folder, goldens, GetParam());
+// The recorded prompts have an image, which no token before it sees.
+TEST_P(GoldenModel, ThoseThatSeeEqualHuggingFaceInTheTextBeforeAnImage) {
+  for (const char* model : {"qwen3_vl", "qwen2_5_vl"}) {
+    SCOPED_TRACE(model);
+    HEDDLE_SHARED_PATH_OR_SKIP(folder, std::filesystem::path("golden") / model);
+    constexpr int32_t kImageToken = 300;
+    const auto file = checkpoint::SafetensorsFile::open(folder / "cases.safetensors");
+    ASSERT_TRUE(file.ok()) << file.status().to_string();
+    const TensorView ids = file->view("input_ids").value(), logits = file->view("logits").value();
+    verify::GoldenCase golden{.name = "text"};
+    for (const auto* id = ids.as<int32_t>(); *id != kImageToken; ++id) golden.ids.push_back(*id);
+    ASSERT_EQ(golden.num_tokens(), 3);
+    golden.logits = Tensor({golden.num_tokens(), logits.shape[1]}, DType::kF32);
+    std::copy_n(logits.as<float>(), golden.logits.num_elements(),
+                golden.logits.span<float>().begin());
+    std::vector<verify::GoldenCase> goldens;
+    goldens.push_back(std::move(golden));
+    expect_goldens(folder, goldens, GetParam());
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(FastAndExact, GoldenModel, ::testing::Values(false, true),
