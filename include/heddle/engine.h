@@ -56,8 +56,8 @@ struct MemoryPlan {
   int64_t state_pool_bytes = 0;
   int64_t snapshot_pool_bytes = 0;  // snapshot pool if snapshots and states differ in format
   int64_t draft_state_bytes = 0;    // states after drafts: one for each draft that a step verifies
-  int64_t shared_pool_bytes = 0;    // limit for all pools together when they have more ids than
-                                    // memory; 0: no shared limit
+  int64_t shared_pool_bytes = 0;    // limit for the KV, state and snapshot pools together when they
+                                    // have more ids than memory; 0: no shared limit
   int64_t activation_bytes = 0;     // memory for the activations of a step and for workspaces
   int64_t device_bytes = 0;  // GPU: drop in free memory during all these allocations, as the driver
                              // reports it; includes the CUDA context and other programs

@@ -59,7 +59,7 @@ struct Params {
   int32_t num_sequences;
   int32_t num_rows;
   int32_t num_shares;     // upper bound of the shares
-  int32_t heads_on_line;  // kv heads that share a line; each share of a line has one block per head
+  int32_t heads_on_line;  // kv heads that split the same list of tiles (heads_on_a_line())
   int32_t most_tokens;
   int32_t num_kv_heads, group;
   int32_t window;  // tokens that a row attends to; 0: all

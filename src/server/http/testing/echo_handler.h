@@ -162,7 +162,7 @@ class EchoHandler final : public HttpHandler {
     });
   }
 
-  // Threads for bodies: work for workers also runs in turns of the loop.
+  // BodyThreads whose run_on_worker() runs the work on the I/O thread, in a later turn of its loop.
   [[nodiscard]] BodyThreads threads() const {
     return {.run_on_worker =
                 [post = post_](std::function<void()> work) {
