@@ -459,8 +459,8 @@ TEST(ServeOptionsTest, ErrorsFoundAfterParsingNameTheirOptionToo) {
         << nothing;
   }
   EXPECT_THAT(
-      errors({"--tp", "1", "--trust-remote-code"}),
-      AllOf(HasSubstr("note: --tp changes nothing"),
+      errors({"--dp", "1", "--trust-remote-code"}),
+      AllOf(HasSubstr("note: --dp changes nothing"),
             HasSubstr("note: --trust-remote-code changes nothing"), Not(HasSubstr("error"))));
   EXPECT_THAT(errors({"--cuda-graph-max-bs", "8"}), HasSubstr("steps of every size are captured"));
   EXPECT_THAT(errors({"--cuda-graph-sizes", "1", "2"}),
@@ -476,7 +476,7 @@ TEST(ServeOptionsTest, ErrorsFoundAfterParsingNameTheirOptionToo) {
   EXPECT_THAT(errors({"--mem-fraction-static", "0.8", "--memory-fraction", "0.5"}),
               HasSubstr("--memory-fraction"));
   EXPECT_THAT(errors({"--mem-fraction-static", "1.5"}), HasSubstr("1.5 is not a number above 0"));
-  EXPECT_THAT(errors({"--tp", "2"}), HasSubstr("one process serves the whole model"));
+  EXPECT_THAT(errors({"--dp", "2"}), HasSubstr("one process"));
   for (const char* variables : {"[]", "{", "enable_thinking=false", "7"}) {
     EXPECT_THAT(errors({"--chat-template-kwargs", variables}),
                 AllOf(HasSubstr("--chat-template-kwargs: "), HasSubstr("is no JSON object")))
