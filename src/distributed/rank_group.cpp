@@ -94,7 +94,8 @@ Status RankGroup::check_alike() const {
     const bool is_same = std::string_view(first.op) == other.op &&
                          first.tensor.dtype == other.tensor.dtype &&
                          first.tensor.shape.rank() == other.tensor.shape.rank() &&
-                         first.tensor.shape[0] == other.tensor.shape[0];
+                         first.tensor.shape[0] == other.tensor.shape[0] &&
+                         first.columns == other.columns && first.each == other.each;
     if (is_same) continue;
     return internal_error(fmt::format(
         "ranks are in different collectives: rank 0 in {} with {}, rank {} in {} with {}", first.op,

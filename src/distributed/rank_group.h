@@ -10,11 +10,11 @@
 // for errors.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <heddle/status.h>
@@ -28,6 +28,8 @@ namespace heddle::distributed {
 struct Shown {
   const char* op = nullptr;  // a literal; all ranks must be in the same collective
   TensorView tensor;
+  int64_t columns = 0;  // of the result: equal on all ranks
+  int64_t each = 0;     // columns of a rank's share, where ranks show shares: equal on all ranks
 };
 
 class RankGroup {

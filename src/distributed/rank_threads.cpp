@@ -66,9 +66,10 @@ Status RankThreads::run(Task task) {
   }
   begun_.notify_all();
   carry_out(*own, 0);
-  // Longer than a rank waits in a collective, which tells more.
+  // Longer than a rank waits in a collective, whose error says more; not once there is an error.
+  const std::chrono::milliseconds more = std::min(group_->deadline(), kMostPatience);
   const std::chrono::milliseconds patience =
-      group_->deadline() + std::min(group_->deadline(), kMostPatience);
+      group_->status().ok() ? group_->deadline() + more : more;
   const MutexLock lock(mutex_);
   const auto have_ended = [this]() HEDDLE_REQUIRES(mutex_) { return all_ended(); };
   if (group_->deadline().count() == 0) {

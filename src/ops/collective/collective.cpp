@@ -60,7 +60,7 @@ Status all_reduce(Context& context, Reduction reduction, const TensorView& x,
                              .expect("x", x, {&T, &N}, activations(context))
                              .expect("y", y, {&T, &N}, x.dtype)
                              .status());
-  return context.ranks->meet({op, x}, [&](std::span<const Shown> ranks) {
+  return context.ranks->meet({op, x, N.value(), 0}, [&](std::span<const Shown> ranks) {
     for (int64_t t = 0; t < T; ++t) {
       reduction == Reduction::kSum ? add_row(ranks, t, y) : join_row(ranks, t, y);
     }
@@ -82,7 +82,7 @@ Status gather_columns(Context& context, const TensorView& x, int64_t each,
       .require(n == gathered_columns(own.rank(), each, N), "n", static_cast<double>(n.value()),
                "be the rank's columns");
   HEDDLE_RETURN_IF_ERROR(contract.status());
-  return own.meet({kOp, x}, [&](std::span<const Shown> ranks) {
+  return own.meet({kOp, x, N.value(), each}, [&](std::span<const Shown> ranks) {
     for (int64_t t = 0; t < T; ++t) {
       auto* target = y.as<std::byte>() + bytes_of(y.dtype, t * y.row_stride);
       for (const Shown& rank : ranks) {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives: ops in which all ranks of a group take part (distributed/rank_group.h), each with a
 // tensor of its own. All ranks get the same bits.
-//     all_reduce       y = x_0 + x_1 + ... + x_(R-1)     in fp32, in the order of the ranks,
-//     rounded
-//                                                        once to the dtype of x
+//     all_reduce       y = x_0 + x_1 + ... + x_(R-1)     in fp32, in the order of the ranks, then
+//                                                        rounded to the dtype of x
 //     all_reduce_bits  y = x_0 | x_1 | ... | x_(R-1)     where every element is +0 on all ranks but
 //                                                        one: that one's bits, NaN and -0 included
 //     gather_columns   y = [x_0 | x_1 | ... | x_(R-1)]
