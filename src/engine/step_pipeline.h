@@ -91,6 +91,9 @@ class StepPipeline {
   // Publishes the `count` oldest unfinished steps to Activity.
   void show_in_flight(size_t count);
 
+  // Plans of the steps, used as a ring. The runner may read them until it is destroyed.
+  std::array<Slot, runner::kMaxStepsInFlight> slots_;
+
   std::unique_ptr<runner::Runner> runner_;
   scheduler::Scheduler& scheduler_;
   Activity& activity_;
@@ -98,8 +101,7 @@ class StepPipeline {
   const PipelineOptions options_;
   const size_t max_in_flight_;
 
-  std::array<Slot, runner::kMaxStepsInFlight> slots_;  // plans of the steps, used as a ring
-  size_t next_ = 0;                                    // index of the slot for the next plan
+  size_t next_ = 0;           // index of the slot for the next plan
   size_t num_in_flight_ = 0;  // steps that were launched and not waited for
   bool planned_ = false;      // the next slot has a plan that is not launched yet
   double plan_seconds_ = 0;   // duration of the last planning, s

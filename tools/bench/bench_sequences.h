@@ -58,14 +58,14 @@ class BenchSequences {
   void start(request::BatchPlan& plan, int32_t slot);
   void plan_step(request::BatchPlan& plan, std::span<const Feed> feeds);
 
+  // Plans of the steps, used in turn. Ranks may read them until `others_` is destroyed.
+  std::array<request::BatchPlan, runner::kMaxStepsInFlight> plans_;
   std::unique_ptr<runner::StepExecutor> executor_;
   runner::FollowingRanks others_;  // with them a step ends before the next one begins
   bool has_states_;
   int64_t pages_per_sequence_;
   std::vector<int32_t> pages_;    // pages of the sequence that starts; kept to reuse its memory
   std::vector<int64_t> lengths_;  // number of tokens of each sequence
-  // Plans of the steps, used in turn.
-  std::array<request::BatchPlan, runner::kMaxStepsInFlight> plans_;
   size_t next_plan_ = 0;
   const request::BatchPlan* begun_ = nullptr;  // plan of the step in flight; null: none
   request::StepOutput output_;

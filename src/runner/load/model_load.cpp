@@ -2,6 +2,7 @@
 #include "runner/load/model_load.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -111,7 +112,7 @@ Status ModelLoad::choose() {
       .on_load_progress = options_.on_load_progress,
       .num_ranks = options_.num_ranks,
       .collective_timeout = std::chrono::milliseconds(
-          static_cast<int64_t>(options_.collective_timeout_seconds * 1000))};
+          static_cast<int64_t>(std::ceil(options_.collective_timeout_seconds * 1000)))};
   return {};
 }
 

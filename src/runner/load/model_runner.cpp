@@ -36,9 +36,11 @@ Status check_options(const EngineOptions& options) {
     return invalid_argument(fmt::format("num_ranks {} is not within 1 to {}", options.num_ranks,
                                         checkpoint::kMaxRanks));
   }
-  if (!(options.collective_timeout_seconds >= 0)) {
-    return invalid_argument(fmt::format("collective_timeout_seconds {} is negative",
-                                        options.collective_timeout_seconds));
+  constexpr double kMostSeconds = 365 * 86'400;
+  if (!(options.collective_timeout_seconds >= 0 &&
+        options.collective_timeout_seconds <= kMostSeconds)) {
+    return invalid_argument(fmt::format("collective_timeout_seconds {} is not within 0 to {}",
+                                        options.collective_timeout_seconds, kMostSeconds));
   }
   if (options.chunked_prefill_tokens &&
       (*options.chunked_prefill_tokens < 1 || *options.chunked_prefill_tokens > kMaxChunkTokens)) {

@@ -25,9 +25,11 @@ StepRunner::StepRunner(std::unique_ptr<ForwardPass> pass, std::vector<Pools> poo
       limits_(limits),
       pass_(std::move(pass)),
       draft_pass_(drafts.pass),
+      simulated_acceptance_(drafts.of_steps.simulated_acceptance),
       executor_(*pass_, std::move(pools.front()), sizes, limits, context_length,
                 LogitRows::kSampled, std::move(drafts.of_steps)),
-      others_(*pass_, std::move(pools), sizes, limits, context_length, LogitRows::kSampled) {}
+      others_(*pass_, std::move(pools), sizes, limits, context_length, LogitRows::kSampled,
+              simulated_acceptance_) {}
 
 Result<std::unique_ptr<Runner>> StepRunner::create(std::unique_ptr<ForwardPass> pass,
                                                    std::vector<Pools> pools, const PoolSizes& sizes,

@@ -57,6 +57,7 @@ class StepRunner final : public Runner {
                                        // executor
   DraftPass* draft_pass_;              // the draft network of the executor's drafts; null: there is
                                        // none
+  double simulated_acceptance_;        // SpeculativeOptions::simulated_acceptance
   StepExecutor executor_;
   FollowingRanks others_;
   std::unique_ptr<StepThread> thread_;       // CPU only; destroyed before everything that it uses

@@ -26,13 +26,15 @@ Status compare_draws(const request::StepOutput& first, const request::StepOutput
 
 FollowingRanks::FollowingRanks(ForwardPass& pass, std::vector<Pools> pools, const PoolSizes& sizes,
                                const request::StepLimits& limits, int64_t context_length,
-                               LogitRows logit_rows)
+                               LogitRows logit_rows, double simulated_acceptance)
     : pass_(&pass), outputs_(pools.size() - 1) {
   HEDDLE_CHECK_EQ(static_cast<int64_t>(pools.size()), pass.num_ranks());
   for (int64_t rank = 1; rank < pass.num_ranks(); ++rank) {
-    executors_.push_back(std::make_unique<StepExecutor>(pass.of_rank(rank),
-                                                        std::move(pools[static_cast<size_t>(rank)]),
-                                                        sizes, limits, context_length, logit_rows));
+    StepDrafts drafts;
+    drafts.simulated_acceptance = simulated_acceptance;
+    executors_.push_back(std::make_unique<StepExecutor>(
+        pass.of_rank(rank), std::move(pools[static_cast<size_t>(rank)]), sizes, limits,
+        context_length, logit_rows, std::move(drafts)));
   }
 }
 

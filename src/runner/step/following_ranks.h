@@ -27,7 +27,8 @@ class FollowingRanks {
   // `pools`: of every rank; those of rank 0, the first, are its executor's already. The other
   // arguments are that executor's, less what makes drafts. The pass outlives *this.
   FollowingRanks(ForwardPass& pass, std::vector<Pools> pools, const PoolSizes& sizes,
-                 const request::StepLimits& limits, int64_t context_length, LogitRows logit_rows);
+                 const request::StepLimits& limits, int64_t context_length, LogitRows logit_rows,
+                 double simulated_acceptance = 0);
 
   ~FollowingRanks() {
     if (!empty()) pass_->wait_for_ranks();
