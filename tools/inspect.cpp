@@ -343,8 +343,7 @@ std::function<int()> declare_inspect(Options& options) {
   options.value("--step-tokens", &settings->step_tokens, ranges::kStepTokens,
                 "Largest step the graph is planned for");
   options.value("--tokenize", &settings->tokenize, "Print the token ids of a text");
-  options.value("--tp,--tp-size,--tensor-parallel-size", &settings->ranks,
-                {.low = 1, .high = double{checkpoint::kMaxRanks}},
+  options.value("--tp,--tp-size,--tensor-parallel-size", &settings->ranks, ranges::kRanks,
                 "Print how so many ranks would share the weights: slices, bytes, legal numbers");
   options.flag("--exact", &settings->exact, "With --tp: as exact mode shares them, in float32");
   options.flag("--json", &settings->json, "Print as JSON; not the graph");

@@ -8,9 +8,16 @@
 #include <heddle/options.h>
 #include <heddle/status.h>
 
+#include "checkpoint/weight_slice.h"
 #include "tools/cli/options.h"
 
 namespace heddle::tools {
+
+namespace ranges {
+
+inline constexpr ValueRange kRanks = {.low = 1, .high = double{checkpoint::kMaxRanks}};
+
+}  // namespace ranges
 
 // Help text of --load-format for subcommands that compute with the weights.
 inline constexpr const char* kDummyWeightsHelp = "dummy: seeded random weights for a config.json";
