@@ -45,8 +45,21 @@ void integer_pass(const Pass& pass, const IntegerWeights& integers, const uint8_
       const auto index = static_cast<size_t>(i);
       const int32_t* const weights = integers.weights.data() + i * pass.axis.taps;
       const uint8_t* line = in + (a * pass.n + pass.axis.first[index]) * pass.stride;
+      const int64_t count = pass.axis.count[index];
+      if (pass.stride == 3) {  // a line is one pixel: its three sums stay in registers
+        int32_t red = half, green = half, blue = half;
+        for (int64_t j = 0; j < count; ++j, line += 3) {
+          red += weights[j] * line[0];
+          green += weights[j] * line[1];
+          blue += weights[j] * line[2];
+        }
+        out[0] = clamped(red >> integers.shift);
+        out[1] = clamped(green >> integers.shift);
+        out[2] = clamped(blue >> integers.shift);
+        continue;
+      }
       std::ranges::fill(sums, half);
-      for (int64_t j = 0; j < pass.axis.count[index]; ++j, line += pass.stride) {
+      for (int64_t j = 0; j < count; ++j, line += pass.stride) {
         for (int64_t k = 0; k < pass.stride; ++k) {
           sums[static_cast<size_t>(k)] += weights[j] * line[k];
         }

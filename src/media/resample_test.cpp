@@ -144,6 +144,10 @@ Image scaled_plainly(const Image& image, ImageSize size, ResampleFilter filter) 
 }
 
 TEST(Resample, EveryInstructionSetGivesTheBytesOfPlainLoops) {
+  struct AllTargets {
+    ~AllTargets() { hwy::SetSupportedTargetsForTest(0); }
+  } const after_this{};
+
   for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
     hwy::SetSupportedTargetsForTest(target);
     for (const int64_t height : {1, 2, 5, 13, 40}) {
@@ -160,7 +164,6 @@ TEST(Resample, EveryInstructionSetGivesTheBytesOfPlainLoops) {
       }
     }
   }
-  hwy::SetSupportedTargetsForTest(0);
 }
 
 TEST(Resample, FloatsAreNearTheIntegers) {

@@ -70,8 +70,9 @@
 //   rope: rope {x, positions, inverse_frequencies}                       head_dim, factor
 //         qk_norm_rope {x, norm_weight, positions, inverse_frequencies}  the same, epsilon
 //         rope_channels {x, positions, inverse_frequencies}    the same, first_channel, interleaved
-//         rope_axes {x, positions [T, A] i32, inverse_frequencies, axes [R/2] i32}  head_dim,
-//         factor position_scale {positions} -> [T, 1] f32                       beta, length
+//         rope_axes {x, positions [T, A] i32, inverse_frequencies, axes [R/2] i32}
+//                                                              head_dim, factor
+//         position_scale {positions} -> [T, 1] f32                       beta, length
 //
 // Threading: immutable after construction.
 #pragma once

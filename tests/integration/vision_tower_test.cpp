@@ -76,9 +76,11 @@ Tensor features_of(VisionEncoder& encoder, const media::ImageProcessor& processo
   for (const media::Image& image : images) {
     const auto pieces = processor.process(image);
     EXPECT_TRUE(pieces.ok());
+    if (!pieces.ok()) return Tensor({0, encoder.config().feature_width()}, DType::kF32);
     const media::Patches& patches = pieces->front();
     auto features = encoder.encode({patches.grid_height, patches.grid_width}, patches.values);
     EXPECT_TRUE(features.ok()) << features.status().message();
+    if (!features.ok()) return Tensor({0, encoder.config().feature_width()}, DType::kF32);
     num_rows += features->shape()[0];
     parts.push_back(std::move(*features));
   }

@@ -72,11 +72,11 @@ std::vector<int64_t> read_blocks(ConfigReader& reader, std::string_view key,
 
 VisionConfig read_table_tower(ConfigReader& reader) {
   VisionConfig config = read_tower(reader, TowerForm::kTable, "gelu_pytorch_tanh");
-  constexpr std::string_view kTable = "num_position_embeddings";
-  const int64_t rows = reader.integer(kTable, 2304, {1, checkpoint::kWidth.high});
+  constexpr std::string_view kTableRows = "num_position_embeddings";
+  const int64_t rows = reader.integer(kTableRows, 2304, {1, checkpoint::kWidth.high});
   config.table_side = std::llround(std::sqrt(static_cast<double>(rows)));
   if (config.table_side * config.table_side != rows) {
-    reader.fail(kTable,
+    reader.fail(kTableRows,
                 "which is not the square of a number: the table has a row for each cell "
                 "of a square");
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runner/program/vision_encoder.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -100,7 +101,10 @@ Result<Tensor> VisionEncoder::encode(const models::PatchGrid& grid,
                                         {.tokens = grid.patches() / config.cell()}, views));
   const TensorView output = executor_->output(0);
   Tensor features(output.shape, DType::kF32);
-  std::memcpy(features.view().data, output.data, static_cast<size_t>(features.num_bytes()));
+  const auto width = static_cast<size_t>(output.shape[1]);
+  for (int64_t t = 0; t < output.shape[0]; ++t) {  // rows of the output may be padded
+    std::copy_n(output.row<float>(t), width, features.view().row<float>(t));
+  }
   return features;
 }
 
