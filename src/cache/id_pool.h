@@ -71,8 +71,8 @@ class IdPool {
 
   [[nodiscard]] Owner owner(int32_t id) const;
 
-  // How often the id has been allocated. Whoever stores an id with its generation can detect that
-  // the id was handed out again.
+  // How often the id has been allocated. A caller that stores an id with its generation can detect
+  // that the id was handed out again.
   [[nodiscard]] uint32_t generation(int32_t id) const;
 
   // Checks the invariants; aborts with the id if one is broken. Cost: O(size), for tests and idle

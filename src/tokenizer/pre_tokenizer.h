@@ -20,7 +20,7 @@
 
 namespace heddle::tokenizer {
 
-// What happens to a split's matches ("delimiters"); the text between them is always kept.
+// The treatment of a split's matches ("delimiters"); the text between them is always kept.
 enum class SplitBehavior : uint8_t {
   kIsolated,            // each match is a piece
   kRemoved,             // each match is dropped

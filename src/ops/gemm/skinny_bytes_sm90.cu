@@ -399,7 +399,7 @@ __device__ inline float scale_of(quant::ScaleType type, uint32_t stored) {
   return __half2float(__ushort_as_half(static_cast<uint16_t>(stored)));
 }
 
-// What is added to an element of y (bias or residual), loaded when the element's tile begins.
+// The bias or residual that is added to an element of y, loaded when the element's tile begins.
 struct Addend {
   float bias = 0;
   CudaBf16 before{};

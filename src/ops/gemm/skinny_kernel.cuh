@@ -22,7 +22,7 @@
 // multiplied by their scale.
 //
 // Bytes: the weight once, scales included; x again for each block, from the second-level cache.
-// What can still be saved are instructions. Measured on an H200 for 12,288 x 2,048 and the LM
+// Only instructions can still be saved. Measured on an H200 for 12,288 x 2,048 and the LM
 // head's 151,936 x 2,048 with one row: E4M3 12.0 and 119 us (floors 5.9 and 73), bf16 14.4 and 144
 // (11.9 and 147). The first shape in 4 bits 10.3 (3.2), or 11.7 with codes converted to bf16; with
 // sixteen rows 17.3 and 14.8. Variants that were measured and are slower, or faster for one of the

@@ -27,8 +27,8 @@ constexpr int kStateRegisters = 32;  // numbers of the state that a thread has
 static_assert(kMaxCudaDecayedKeyDim == kStateRegisters * kWarp,
               "a row of it fits the registers of a warp");
 
-// The part of shared memory that holds a batch of tokens, ready for the recurrence: 16 to 24 KiB for
-// every width. A lane owns the columns lane + 32 * i.
+// The part of shared memory that holds a batch of tokens, ready for the recurrence: 16 to 24 KiB
+// for every width. A lane owns the columns lane + 32 * i.
 template <int kColumns>
 struct Tokens {
   static constexpr int kCount = 64 / kColumns;

@@ -24,7 +24,7 @@ namespace heddle::ops::delta::HWY_NAMESPACE {
 inline constexpr int64_t kSetRows = static_cast<int64_t>(tile::kDotGroup);
 inline constexpr int64_t kMaxSets = kDeltaSlabRows / kSetRows;
 
-// What a token contributes to the update of the state.
+// The contribution of a token to the update of the state.
 struct DeltaToken {
   const float* k = nullptr;
   // Vector multiplied with the old rows: k, or alpha k with a decay per channel.
