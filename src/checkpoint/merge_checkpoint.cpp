@@ -56,7 +56,10 @@ Status check_not_quantised(const fs::path& folder, const CheckpointFiles& files)
   }
   for (const std::string_view name : files.names()) {
     const TensorEntry& entry = *files.entry(name);
-    const bool is_plain = entry.dtype && is_convertible(*entry.dtype);
+    constexpr std::string_view kNeverCodes[] = {"I64", "F64", "BOOL"};  // ids, masks
+    const bool is_plain =
+        (entry.dtype && is_convertible(*entry.dtype)) ||
+        std::ranges::find(kNeverCodes, entry.stored_dtype) != std::end(kNeverCodes);
     if (is_plain || entry.shape.rank() < 2) continue;
     sign = fmt::format("tensor {} is stored as {}", readable(name), entry.stored_dtype);
   }

@@ -47,6 +47,9 @@ TEST(Remedy, IsAddedWhereTheMessageHasNone) {
     EXPECT_EQ(status.code(), StatusCode::kDataLoss);
     EXPECT_EQ(status.message(), wanted);
   }
+  EXPECT_EQ(
+      with_remedy(unimplemented("the normalizer X is not supported"), kDownloadAgain).message(),
+      "the normalizer X is not supported; take a checkpoint without it");
 }
 
 TEST(Result, PassesValuesAndErrorsThrough) {

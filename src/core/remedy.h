@@ -21,7 +21,10 @@ inline constexpr std::string_view kDownloadAgain = "download the file again";
   if (message.find(';') != std::string::npos || message.find("download") != std::string::npos) {
     return status;
   }
-  return {status.code(), message + "; " + std::string(remedy)};
+  // Another download does not help if Heddle lacks what the file needs.
+  const bool lacks = status.code() == StatusCode::kUnimplemented;
+  return {status.code(),
+          message + "; " + std::string(lacks ? "take a checkpoint without it" : remedy)};
 }
 
 }  // namespace heddle

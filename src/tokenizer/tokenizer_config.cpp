@@ -326,8 +326,9 @@ Result<TokenizerConfig> load_tokenizer_config(const std::filesystem::path& model
   const std::filesystem::path map_path = model_dir / kMapFileName;
   const Result<std::string> map = text_of(map_path);
   const Status joined = join_roles(map, *config);
-  if (!joined.ok())
+  if (!joined.ok()) {
     return map.ok() ? with_remedy(joined, kDownloadAgain).with_context(map_path.string()) : joined;
+  }
   return config;
 }
 
