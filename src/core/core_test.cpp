@@ -41,6 +41,7 @@ TEST(Remedy, IsAddedWhereTheMessageHasNone) {
   constexpr std::string_view kCases[][2] = {
       {"depth is 0, outside 1 to 64", "depth is 0, outside 1 to 64; download the file again"},
       {"depth is 0; write 1", "depth is 0; write 1"},
+      {"layers are \"3;4\"", "layers are \"3;4\"; download the file again"},
       {"cut: download it again", "cut: download it again"}};
   for (const auto& [message, wanted] : kCases) {
     const Status status = with_remedy(data_loss(std::string(message)), kDownloadAgain);

@@ -18,7 +18,7 @@ inline constexpr std::string_view kDownloadAgain = "download the file again";
 [[nodiscard]] inline Status with_remedy(const Status& status, std::string_view remedy) {
   if (status.ok()) return status;
   const std::string& message = status.message();
-  if (message.find(';') != std::string::npos || message.find("download") != std::string::npos) {
+  if (message.find("; ") != std::string::npos || message.find("download") != std::string::npos) {
     return status;
   }
   // Another download does not help if Heddle lacks what the file needs.
