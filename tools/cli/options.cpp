@@ -49,10 +49,18 @@ bool is_long_with_one_dash(std::string_view name) {
          find_familiar_option(name) != nullptr;
 }
 
+// Whether a familiar name lacks only a dash, as vLLM's "-tp" for "--tp".
+bool lacks_a_dash(const FamiliarOption& option) {
+  return option.kind == FamiliarOption::Kind::kSpelling && option.means.starts_with("--") &&
+         option.means.substr(1) == option.name;
+}
+
 // The original spelling of an option: "-np" for the parser's "--np".
 std::string spelling_outside(const std::string& name) {
-  const bool inside = name.starts_with("--") && find_familiar_option(name) == nullptr;
-  return inside && is_long_with_one_dash(name.substr(1)) ? name.substr(1) : name;
+  if (!name.starts_with("--") || find_familiar_option(name) != nullptr) return name;
+  const std::string with_one_dash = name.substr(1);
+  if (!is_long_with_one_dash(with_one_dash)) return name;
+  return lacks_a_dash(*find_familiar_option(with_one_dash)) ? name : with_one_dash;
 }
 
 // The words of a subcommand, as "heddle bench offline".
@@ -342,6 +350,7 @@ std::string Options::with_familiar_spellings(std::string_view names) const {
     name.remove_prefix(negation.size());
     for (const FamiliarOption& option : familiar_options()) {
       if (option.kind != FamiliarOption::Kind::kSpelling || option.means != name) continue;
+      if (lacks_a_dash(option)) continue;  // the arguments get the dash before they are parsed
       if (std::ranges::count(reserved_, option.name) > 0) continue;
       const char* const dash = is_long_with_one_dash(option.name) ? "-" : "";
       all += fmt::format(",{}{}{}", negation, dash, option.name);

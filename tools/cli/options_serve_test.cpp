@@ -276,6 +276,8 @@ constexpr Spellings kSpellings[] = {
      "--piecewise-cuda-graph-max-tokens",
      "64"},
     {"--chat-template --chat-template-file", "template.jinja"},
+    {"--tp -tp --tp-size --tensor-parallel-size", "2 --device cpu"},
+    {"--collective-timeout", "30 --tp 2 --device cpu"},
     {"--random-seed --seed --threads -t --page-size --block-size --tenant-max-running "
      "--tenant-max-queued",
      "1"},
