@@ -15,13 +15,15 @@ namespace heddle::ops {
 
 namespace {
 
-// Error: another device than the CPU, or a number of the list that is not from `low` to `high`.
-Status check_adapter_list(const Context& context, const char* op, const char* name,
-                          const TensorView& list, int64_t low, int64_t high) {
-  if (context.device != DeviceKind::kCpu) {
-    return unimplemented(
-        fmt::format("{} runs on the CPU only; merge the adapter with heddle merge", op));
-  }
+Status check_adapter_device(const Context& context, const char* op) {
+  if (context.device == DeviceKind::kCpu) return ok_status();
+  return unimplemented(
+      fmt::format("{} runs on the CPU only; merge the adapter with heddle merge", op));
+}
+
+// Checks that `list`, which is dense, has only numbers from `low` to `high`.
+Status check_adapter_list(const char* op, const char* name, const TensorView& list, int64_t low,
+                          int64_t high) {
   const auto* const values = list.as<int32_t>();
   const int64_t count = list.num_elements();
   const auto* const wrong = std::find_if(
@@ -29,6 +31,20 @@ Status check_adapter_list(const Context& context, const char* op, const char* na
   if (wrong == values + count) return ok_status();
   return invalid_argument(fmt::format("{}: {} has {} at index {}, it must be from {} to {}", op,
                                       name, *wrong, wrong - values, low, high));
+}
+
+// Checks the parts of the slots that rows have; others may be empty.
+Status check_parts(const AdapterExpandArgs& args, int64_t num_parts) {
+  const int64_t W = args.parts.shape[1];
+  int32_t checked = -1;
+  for (int64_t t = 0; t < args.slots.shape[0]; ++t) {
+    const int32_t slot = args.slots.as<int32_t>()[t];
+    if (slot < 0 || slot == checked) continue;
+    const TensorView row(args.parts.as<int32_t>() + slot * W, DType::kI32, {W});
+    HEDDLE_RETURN_IF_ERROR(check_adapter_list("adapter_expand", "parts", row, 0, num_parts - 1));
+    checked = slot;
+  }
+  return ok_status();
 }
 
 // The end of the run of equal numbers that begins at `begin`.
@@ -108,9 +124,9 @@ Status adapter_shrink(Context& context, const AdapterShrinkArgs& args) {
       .expect("h", args.h, {&T, &J}, DType::kF32);
   require_row_stride(contract, "x", args.x);
   require_row_stride(contract, "h", args.h);
-  HEDDLE_RETURN_IF_ERROR(contract.status());
-  HEDDLE_RETURN_IF_ERROR(
-      check_adapter_list(context, "adapter_shrink", "slots", args.slots, -1, S - 1));
+  HEDDLE_RETURN_IF_ERROR(contract.require(args.a.dense(), "a", 0, "be dense").status());
+  HEDDLE_RETURN_IF_ERROR(check_adapter_device(context, "adapter_shrink"));
+  HEDDLE_RETURN_IF_ERROR(check_adapter_list("adapter_shrink", "slots", args.slots, -1, S - 1));
   for_row_ranges(static_cast<CpuContext&>(context).pool, T, K * J / 4,
                  [&](int64_t begin, int64_t end) { shrink_rows(args, begin, end); });
   return ok_status();
@@ -132,11 +148,12 @@ Status adapter_expand(Context& context, const AdapterExpandArgs& args) {
                                       "divide the width of h")
                              .require(args.first >= 0 && args.first + N <= W, "first",
                                       static_cast<double>(args.first), "leave N of W columns")
+                             .require(args.b.dense(), "b", 0, "be dense")
+                             .require(args.parts.dense(), "parts", 0, "be dense")
                              .status());
-  HEDDLE_RETURN_IF_ERROR(
-      check_adapter_list(context, "adapter_expand", "slots", args.slots, -1, S - 1));
-  HEDDLE_RETURN_IF_ERROR(
-      check_adapter_list(context, "adapter_expand", "parts", args.parts, 0, J / R - 1));
+  HEDDLE_RETURN_IF_ERROR(check_adapter_device(context, "adapter_expand"));
+  HEDDLE_RETURN_IF_ERROR(check_adapter_list("adapter_expand", "slots", args.slots, -1, S - 1));
+  HEDDLE_RETURN_IF_ERROR(check_parts(args, J / R));
   for_row_ranges(static_cast<CpuContext&>(context).pool, T, N * R / 4,
                  [&](int64_t begin, int64_t end) { expand_rows(args, begin, end); });
   return ok_status();
@@ -147,11 +164,17 @@ namespace {
 Status infer_adapter_shrink(std::span<const TensorMeta> inputs, const Attrs&,
                             std::vector<TensorMeta>& outputs) {
   const TensorMeta& x = inputs[0];
-  const TensorMeta& a = inputs[1];
+  const TensorMeta &a = inputs[1], &slots = inputs[2], &scales = inputs[3];
   if (x.rank != 2 || a.rank != 3 || !(x[1] == a[2]) || !kFloating.contains(a.dtype)) {
     return invalid_argument(
         fmt::format("adapter_shrink takes [T, K] and floating [S, J, K], got {} and {}",
                     x.to_string(), a.to_string()));
+  }
+  if (slots.rank != 1 || slots.dtype != DType::kI32 || scales.rank != 1 ||
+      scales.dtype != DType::kF32 || !(scales[0] == a[0])) {
+    return invalid_argument(
+        fmt::format("adapter_shrink takes slots [T] i32 and scales [S] f32, got {} and {}",
+                    slots.to_string(), scales.to_string()));
   }
   outputs.push_back(TensorMeta(DType::kF32, {x[0], a[1]}));
   return {};
@@ -160,11 +183,17 @@ Status infer_adapter_shrink(std::span<const TensorMeta> inputs, const Attrs&,
 Status infer_adapter_expand(std::span<const TensorMeta> inputs, const Attrs&,
                             std::vector<TensorMeta>& outputs) {
   const TensorMeta& y = inputs[0];
-  const TensorMeta& b = inputs[2];
+  const TensorMeta &h = inputs[1], &b = inputs[2], &parts = inputs[3], &slots = inputs[4];
   if (y.rank != 2 || b.rank != 3 || y[1].offset > b[1].offset || !kFloating.contains(b.dtype)) {
     return invalid_argument(
         fmt::format("adapter_expand takes [T, N] and floating [S, W, R], W >= N, got {} and {}",
                     y.to_string(), b.to_string()));
+  }
+  if (h.rank != 2 || h.dtype != DType::kF32 || parts.rank != 2 || parts.dtype != DType::kI32 ||
+      !(parts[0] == b[0]) || !(parts[1] == b[1]) || slots.rank != 1 || slots.dtype != DType::kI32) {
+    return invalid_argument(fmt::format(
+        "adapter_expand takes h [T, J] f32, parts [S, W] i32 and slots [T] i32, got {}, {} and {}",
+        h.to_string(), parts.to_string(), slots.to_string()));
   }
   outputs.push_back(y);
   return {};

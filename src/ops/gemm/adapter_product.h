@@ -20,7 +20,7 @@ namespace heddle::ops {
 
 struct AdapterShrinkArgs {
   TensorView x;         // [T, K]  activations(context); rows may be a column range
-  TensorView a;         // [S, J, K]  fp32, bf16 or fp16; J = P * R
+  TensorView a;         // [S, J, K]  dense; fp32, bf16 or fp16; J = P * R
   TensorView slots;     // [T]     int32, -1 to S - 1
   TensorView scales;    // [S]     fp32
   MutableTensorView h;  // [T, J]  fp32
@@ -28,8 +28,9 @@ struct AdapterShrinkArgs {
 
 struct AdapterExpandArgs {
   TensorView h;         // [T, J]  fp32, as adapter_shrink() made it
-  TensorView b;         // [S, W, R]  fp32, bf16 or fp16; R divides J
-  TensorView parts;     // [S, W]  int32, 0 to J / R - 1; neighbouring columns of one part are fast
+  TensorView b;         // [S, W, R]  dense; fp32, bf16 or fp16; R divides J
+  TensorView parts;     // [S, W]  dense int32, 0 to J / R - 1; neighbouring columns of one part are
+                        // fast
   TensorView slots;     // [T]     int32, -1 to S - 1
   MutableTensorView y;  // [T, N]  fp32, changed in place; rows may be a column range
   int64_t first = 0;    // y is columns [first, first + N) of the layer's W

@@ -134,6 +134,26 @@ TEST_F(AdapterProductTest, ARowHasTheSameBitsAloneAndAmongOthers) {
   }
 }
 
+TEST_F(AdapterProductTest, ARowWithoutAnAdapterHasZerosBetweenTheProducts) {
+  const SlotWeights slots({9, 4, 3, 2}, DType::kF32);
+  device::ThreadPool pool(1);
+  CpuContext context(pool);
+  const Tensor x = random_tensor({3, 9}, DType::kF32, 1), rows = int_tensor({3}, {1, -1, 0});
+  Tensor h({3, 6}, DType::kF32);
+  heddle::testing::poison(h);
+  ASSERT_TRUE(adapter_shrink(context, {.x = x.view(),
+                                       .a = slots.a.view(),
+                                       .slots = rows.view(),
+                                       .scales = slots.scales.view(),
+                                       .h = h.view()})
+                  .ok());
+  for (int64_t j = 0; j < 6; ++j) {
+    EXPECT_NE(h.view().row<float>(0)[j], 0);
+    EXPECT_EQ(h.view().row<float>(1)[j], 0);
+    EXPECT_NE(h.view().row<float>(2)[j], 0);
+  }
+}
+
 // Columns of a layer that are computed as several products get what they get in one.
 TEST_F(AdapterProductTest, ColumnsOfALayerMayBeApart) {
   const AdapterSizes sizes{40, 31, 8, 2, 2};
@@ -164,7 +184,11 @@ TEST_F(AdapterProductTest, NamesWhatDoesNotFit) {
               HasSubstr("adapter_shrink: slots has 2 at index 1, it must be from -1 to 1"));
   EXPECT_THAT(message(as_is, {-2, 0}), HasSubstr("slots has -2 at index 0"));
   EXPECT_THAT(message([](SlotWeights& s, Tensor&, Tensor&) { s.parts.span<int32_t>()[7] = 2; }),
-              HasSubstr("adapter_expand: parts has 2 at index 7, it must be from 0 to 1"));
+              HasSubstr("adapter_expand: parts has 2 at index 1, it must be from 0 to 1"));
+  EXPECT_EQ(
+      message([](SlotWeights& s, Tensor&, Tensor&) { s.parts.span<int32_t>()[7] = 2; }, {0, -1}),
+      "")
+      << "no row has slot 1";
   EXPECT_THAT(message([](SlotWeights& s, Tensor&, Tensor&) {
                 s.b = random_tensor({2, 6, 3}, DType::kF32, 1);
               }),
