@@ -151,7 +151,7 @@ json tower_config_of(const char* architecture, const json& vision) {
           {"image_token_id", 60},
           {"text_config",
            {{"vocab_size", 64},
-            {"hidden_size", 40},
+            {"hidden_size", 42},
             {"intermediate_size", 32},
             {"num_hidden_layers", 4},
             {"num_attention_heads", 2},
@@ -167,7 +167,7 @@ json table_config() {
                                                              {"patch_size", 3},
                                                              {"num_position_embeddings", 25},
                                                              {"deepstack_visual_indexes", {0, 2}},
-                                                             {"out_hidden_size", 40}});
+                                                             {"out_hidden_size", 42}});
 }
 
 json window_config() {
@@ -179,7 +179,7 @@ json window_config() {
                                                                 {"temporal_patch_size", 1},
                                                                 {"window_size", 8},
                                                                 {"fullatt_block_indexes", {1}},
-                                                                {"out_hidden_size", 40}});
+                                                                {"out_hidden_size", 42}});
 }
 
 double gelu_tanh(double x) {

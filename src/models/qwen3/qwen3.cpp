@@ -45,7 +45,7 @@ Family qwen3() {
                           {"qwen3_vl", "Qwen3VLForConditionalGeneration"}},
           .read_config = read_qwen3_config,
           .create = create_qwen3,
-          .read_tower = read_table_tower,
+          .read_tower = read_deep_tower,
           .gguf = {{"qwen3", translate_qwen3}, {"qwen3vl", translate_qwen3}}};
 }
 

@@ -58,7 +58,7 @@ Family qwen3_moe() {
                           {"qwen3_vl_moe", "Qwen3VLMoeForConditionalGeneration"}},
           .read_config = read_qwen3_moe_config,
           .create = create_qwen3_moe,
-          .read_tower = read_table_tower,
+          .read_tower = read_deep_tower,
           .gguf = {{"qwen3moe", translate_qwen3_moe}, {"qwen3vlmoe", translate_qwen3_moe}}};
 }
 

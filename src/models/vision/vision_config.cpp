@@ -54,6 +54,15 @@ VisionConfig read_tower(ConfigReader& reader, TowerForm form, std::string_view a
   return config;
 }
 
+constexpr std::string_view kDeepBlocks = "deepstack_visual_indexes";
+constexpr std::string_view kWholeBlocks = "fullatt_block_indexes";
+
+// A file without the list means the default of its family in transformers, which depends on the
+// published model: taken for an empty one it would give wrong features.
+void demand_blocks(ConfigReader& reader, std::string_view key) {
+  if (!reader.has(key)) reader.fail(key, "but must list blocks");
+}
+
 // Indices of blocks, which must ascend.
 std::vector<int64_t> read_blocks(ConfigReader& reader, std::string_view key,
                                  const VisionConfig& config) {
@@ -80,7 +89,13 @@ VisionConfig read_table_tower(ConfigReader& reader) {
                 "which is not the square of a number: the table has a row for each cell "
                 "of a square");
   }
-  config.deep_blocks = read_blocks(reader, "deepstack_visual_indexes", config);
+  config.deep_blocks = read_blocks(reader, kDeepBlocks, config);
+  return config;
+}
+
+VisionConfig read_deep_tower(ConfigReader& reader) {
+  VisionConfig config = read_table_tower(reader);
+  demand_blocks(reader, kDeepBlocks);
   return config;
 }
 
@@ -94,7 +109,8 @@ VisionConfig read_window_tower(ConfigReader& reader) {
                                      "spatial_merge_size",
                                      config.patch * config.merge));
   }
-  config.whole_blocks = read_blocks(reader, "fullatt_block_indexes", config);
+  demand_blocks(reader, kWholeBlocks);
+  config.whole_blocks = read_blocks(reader, kWholeBlocks, config);
   return config;
 }
 

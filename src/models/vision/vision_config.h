@@ -58,6 +58,11 @@ struct VisionConfig {
 // Each reads the object "vision_config". Errors stay in the reader: kInvalidArgument for sizes that
 // do not fit each other, kUnimplemented for a known value that is not served; with key and value.
 VisionConfig read_table_tower(checkpoint::ConfigReader& reader);
+
+// As read_table_tower(), for families whose towers have deep features: the list of their blocks may
+// be empty, but not missing.
+VisionConfig read_deep_tower(checkpoint::ConfigReader& reader);
+
 VisionConfig read_window_tower(checkpoint::ConfigReader& reader);
 
 }  // namespace heddle::models

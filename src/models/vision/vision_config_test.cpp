@@ -24,8 +24,14 @@ constexpr const char* kWithTable = "Qwen3VLForConditionalGeneration";
 constexpr const char* kWithWindows = "Qwen2_5_VLForConditionalGeneration";
 
 json vision_of(const char* architecture, const json& changes = json::object()) {
-  json vision = {{"depth", 4},     {"hidden_size", 96},     {"intermediate_size", 128},
-                 {"num_heads", 4}, {"out_hidden_size", 64}, {"patch_size", 14}};
+  json vision = {{"depth", 4},
+                 {"hidden_size", 96},
+                 {"intermediate_size", 128},
+                 {"num_heads", 4},
+                 {"out_hidden_size", 64},
+                 {"patch_size", 14},
+                 {"deepstack_visual_indexes", json::array()},
+                 {"fullatt_block_indexes", {3}}};
   vision.update(changes);
   return {{"architectures", {architecture}},
           {"image_token_id", 300},
@@ -70,6 +76,7 @@ TEST(VisionConfig, NamesWhatIsNotServed) {
            {{{"in_channels", 4}}, "in_channels is 4; towers are served for pictures of 3 channels"},
            {{{"hidden_act", "gelu"}}, "served with \"gelu_pytorch_tanh\""},
            {{{"num_position_embeddings", 63}}, "num_position_embeddings is 63, which is not"},
+           {{{"deepstack_visual_indexes", nullptr}}, "deepstack_visual_indexes is"},
            {{{"deepstack_visual_indexes", {1, 4}}}, "but depth is 4"},
            {{{"deepstack_visual_indexes", {2, 1}}}, "larger than the one before it"},
            {{{"out_hidden_size", 65}}, "out_hidden_size is 65, but the language model is 64 wide"},
@@ -84,6 +91,10 @@ TEST(VisionConfig, NamesWhatIsNotServed) {
               HasSubstr("window_size is 100, not a multiple of the 28 pixels"));
   EXPECT_THAT(refusal(kWithWindows, {{"hidden_act", "gelu"}}), HasSubstr("served with \"silu\""));
   EXPECT_THAT(refusal(kWithWindows, {{"fullatt_block_indexes", {7}}}), HasSubstr("but depth is 4"));
+  json without = vision_of(kWithWindows);
+  without["vision_config"].erase("fullatt_block_indexes");
+  EXPECT_THAT(parse_vision_tower(without.dump()).status().message(),
+              HasSubstr("fullatt_block_indexes is absent, but must list blocks"));
 }
 
 TEST(VisionConfig, NeedsThePlaceholderOfPictures) {
