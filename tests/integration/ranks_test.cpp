@@ -3,6 +3,7 @@
 // is fed; otherwise what a sum over ranks rounds is all that differs.
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -91,11 +92,14 @@ class SharedFolder {
  public:
   explicit SharedFolder(const json& config) { folder_.write("config.json", config.dump()); }
 
-  [[nodiscard]] Result<std::unique_ptr<ForwardPass>> open(int64_t num_ranks, bool exact) const {
+  [[nodiscard]] Result<std::unique_ptr<ForwardPass>> open(
+      int64_t num_ranks, bool exact,
+      const std::optional<checkpoint::Rounding>& rounding = std::nullopt) const {
     return ForwardPass::create({.model_dir = folder_.path(),
                                 .dummy_weights = true,
                                 .dtype = DType::kF32,
                                 .exact = exact,
+                                .rounding = rounding,
                                 .num_threads = 2,
                                 .max_step_tokens = kSharedStepTokens,
                                 .max_logit_rows = kSharedStepTokens,
@@ -155,6 +159,30 @@ TEST_P(SharedModel, HasTheBitsOfOneRankInExactMode) {
       EXPECT_TRUE(result.same_bits);
       EXPECT_EQ(result.logits_error, 0);
     });
+  }
+}
+
+// Weights are quantised before ranks cut them, so that a cut changes no number.
+TEST(SharedModelTest, HasTheBitsOfOneRankInExactModeWithQuantisedWeights) {
+  const checkpoint::Rounding roundings[] = {{.scheme = quant::Scheme::kInt8},
+                                            {.scheme = quant::Scheme::kInt4, .group_size = 32},
+                                            {.scheme = quant::Scheme::kFp8Block}};
+  for (const json& config :
+       {small_gated_hybrid("Qwen3NextForCausalLM"), small_of("Qwen2MoeForCausalLM")}) {
+    const SharedFolder folder(config);
+    for (const checkpoint::Rounding& rounding : roundings) {
+      SCOPED_TRACE(fmt::format("{}, rounding {}", config["architectures"][0].get<std::string>(),
+                               &rounding - roundings));
+      const auto one = folder.open(1, /*exact=*/true, rounding);
+      const auto shared = folder.open(2, /*exact=*/true, rounding);
+      ASSERT_TRUE(one.ok()) << one.status().to_string();
+      ASSERT_TRUE(shared.ok()) << shared.status().to_string();
+      const verify::GoldenCase golden = shared_golden(**one);
+      std::vector<float> logits = whole_logits(**one, golden);
+      testing::check_every_feeding(**shared, golden, logits, [](const verify::CaseResult& result) {
+        EXPECT_TRUE(result.same_bits);
+      });
+    }
   }
 }
 
@@ -347,7 +375,7 @@ std::vector<std::vector<TokenId>> shared_answers(EngineOptions options) {
   options.model_dir = testing::repository_path("models/heddle-tiny");
   options.device = "cpu";
   options.num_threads = 2;
-  options.max_total_tokens = 4096;
+  if (options.max_total_tokens == 0) options.max_total_tokens = 4096;
   options.exact = true;
   auto engine = Engine::create(options);
   EXPECT_TRUE(engine.ok()) << engine.status().to_string();
@@ -398,6 +426,13 @@ TEST(SharedEngine, AnswersAsOneRankDoes) {
           << num_ranks << " ranks, " << to_string(drafts);
     }
   }
+}
+
+// 342 tokens do not fit into 256: one request is retracted and computed again.
+TEST(SharedEngine, AnswersAsOneRankDoesWhenARequestIsRetracted) {
+  const SpeculativeOptions none = {.algorithm = DraftAlgorithm::kNone};
+  EXPECT_EQ(shared_answers({.max_total_tokens = 256, .num_ranks = 2, .speculative = none}),
+            shared_answers({.speculative = none}));
 }
 
 TEST(SharedEngine, RefusesNetworksThatDraft) {
