@@ -31,9 +31,9 @@ namespace {
 
 using nlohmann::ordered_json;
 
-ordered_json machine_json(const device::ThreadPool& pool, const ops::Roofline& roofline) {
+ordered_json machine_json(const ops::Roofline& roofline) {
   return {{"cpu", cpu_model()},
-          {"threads", pool.num_threads()},
+          {"threads", roofline.num_threads},
           {"simd", ops::simd_target_name()},
           {"read_gb_per_s", roofline.read_gb_per_s},
           {"float_gflops", roofline.float_gflops},
@@ -43,7 +43,7 @@ ordered_json machine_json(const device::ThreadPool& pool, const ops::Roofline& r
 
 ordered_json machine_json(const runner::ForwardPass& pass,
                           const std::optional<ops::Roofline>& roofline) {
-  if (roofline) return machine_json(*pass.compute().pool(), *roofline);
+  if (roofline) return machine_json(*roofline);
   return {{"device", pass.compute().device().name()}, {"commit", built_commit()}};
 }
 

@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <optional>
 
 #include <fmt/format.h>
 
+#include "device/thread_pool.h"
 #include "runner/load/decode_traffic.h"
 #include "tools/bench/bench_sequences.h"
 
@@ -142,9 +144,13 @@ Status check_offline(const OfflineOptions& options, int64_t context_length) {
 
 Result<OfflineReport> bench_offline(runner::ForwardPass& pass, const OfflineOptions& options) {
   OfflineReport report;
+  std::optional<device::ThreadPool> all_ranks;  // as many threads as all ranks have together
   std::optional<ops::CpuContext> cpu;
   std::optional<ops::ReadProbe> probe;
   if (device::ThreadPool* pool = pass.compute().pool()) {
+    if (pass.num_ranks() > 1) {
+      pool = &all_ranks.emplace(pool->num_threads() * static_cast<int>(pass.num_ranks()));
+    }
     cpu.emplace(*pool);
     report.roofline = ops::measure_roofline(*cpu);
   }
