@@ -2,8 +2,8 @@
 // RankThreads: the threads of the ranks of a group. All ranks carry out one task after the other;
 // rank 0 is the thread that calls run().
 //
-// Threading: confined to the thread that calls run(). Cost: two wake-ups a task; allocates nothing
-// but for errors.
+// Threading: confined to the thread that calls run(). Cost: two wake-ups a task; allocates for
+// errors alone, and what a Task allocates where it is made.
 #pragma once
 
 #include <cstdint>
