@@ -343,7 +343,8 @@ class GgufParser {
             "a big-endian file; download the little-endian conversion, or convert it with "
             "gguf-convert-endian FILE little");
       }
-      return unimplemented(fmt::format("GGUF version {}; 2 and 3 are served", version));
+      return unimplemented(
+          fmt::format("GGUF version {}; convert the file to version 2 or 3", version));
     }
     Counts counts;
     HEDDLE_ASSIGN_OR_RETURN(counts.tensors, take<uint64_t>("the number of tensors"));

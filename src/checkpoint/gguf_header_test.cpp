@@ -118,7 +118,8 @@ TEST(GgufHeader, OtherVersionsAndByteOrdersAreNamed) {
   EXPECT_EQ(of_version(1).code(), StatusCode::kUnimplemented);
   EXPECT_THAT(of_version(1).message(), HasSubstr("GGUF version 1,"));
   EXPECT_THAT(of_version(0x03000000).message(), HasSubstr("big-endian"));
-  EXPECT_THAT(of_version(4).message(), HasSubstr("GGUF version 4; 2 and 3 are served"));
+  EXPECT_THAT(of_version(4).message(),
+              HasSubstr("GGUF version 4; convert the file to version 2 or 3"));
   EXPECT_THAT(gguf_error("PK\3\4 and more than that").message(), HasSubstr("no GGUF file"));
   EXPECT_THAT(gguf_error("").message(), HasSubstr("no GGUF file"));
 }

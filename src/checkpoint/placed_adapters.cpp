@@ -534,7 +534,7 @@ class PlacedAdapters::Placer {
                       "before it was quantised, then quantise the result",
                       readable(module), readable(*name)));
     }
-    if (canonical(module) == "lm_head") {
+    if (!has_head_ && canonical(module) == "lm_head") {
       return unimplemented(
           "module \"lm_head\" has no weight of its own: the base's head is its embedding "
           "(tie_word_embeddings), which an adapter would change, too; train one without lm_head");

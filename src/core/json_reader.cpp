@@ -49,8 +49,9 @@ Result<uint64_t> checked_size(const std::filesystem::path& path) {
   const uint64_t size = std::filesystem::file_size(path, error);
   if (error) return data_loss(fmt::format("{}: {}", path.string(), error.message()));
   if (size > kMaxJsonFileBytes) {
-    return data_loss(fmt::format("{} has {} bytes; at most {} are read", path.string(), size,
-                                 kMaxJsonFileBytes));
+    return data_loss(fmt::format(
+        "{} has {} bytes, more than the {} that are read; put the model's file in its place",
+        path.string(), size, kMaxJsonFileBytes));
   }
   return size;
 }
