@@ -3,9 +3,6 @@
 // of 32 bits, half of the scale added, shifted and clamped to a byte. Integer sums do not depend on
 // their order, so every instruction set gives the same bytes.
 //
-// Cost, 4000 x 3000 pixels to 1148 x 868: 36 MB are read and 190 million products made, in 11 ms
-// with AVX-512 and 15 ms with AVX2 on one core. Plain loops take 116 ms.
-//
 // Threading: free functions without state.
 #pragma once
 
