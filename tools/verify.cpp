@@ -34,6 +34,7 @@ struct VerifyOptions {
   bool exact = false;
   int32_t threads = 0;
   int32_t num_ranks = 1;
+  double collective_timeout_seconds = EngineOptions().collective_timeout_seconds;
   double tolerance = 2e-4;
   bool json = false;
 };
@@ -97,19 +98,21 @@ Result<Report> check_all(const VerifyOptions& options) {
                                                                    /*dummy_weights=*/false));
   HEDDLE_ASSIGN_OR_RETURN(
       const auto pass,
-      runner::ForwardPass::create({.model_dir = options.model_dir,
-                                   .dtype = runner::dtype_of(options.dtype),
-                                   .kv_dtype = runner::dtype_of(options.kv_cache_dtype),
-                                   .exact = options.exact,
-                                   .rounding = rounding,
-                                   .num_threads = usable_threads(options.threads),
-                                   .max_step_tokens = step_tokens,
-                                   .max_logit_rows = step_tokens,
-                                   .collect_hidden_states = true,
-                                   .head_alone = true,
-                                   .on_load_progress = load_progress_bar(),
-                                   .num_ranks = options.num_ranks},
-                                  std::move(chosen.compute)));
+      runner::ForwardPass::create(
+          {.model_dir = options.model_dir,
+           .dtype = runner::dtype_of(options.dtype),
+           .kv_dtype = runner::dtype_of(options.kv_cache_dtype),
+           .exact = options.exact,
+           .rounding = rounding,
+           .num_threads = usable_threads(options.threads),
+           .max_step_tokens = step_tokens,
+           .max_logit_rows = step_tokens,
+           .collect_hidden_states = true,
+           .head_alone = true,
+           .on_load_progress = load_progress_bar(),
+           .num_ranks = options.num_ranks,
+           .collective_timeout = runner::collective_timeout_of(options.collective_timeout_seconds)},
+          std::move(chosen.compute)));
   Report report{.rows = {}, .dtype = pass->dtype()};
   std::vector<Row>& rows = report.rows;
   for (const auto& golden : goldens) {
@@ -229,9 +232,8 @@ std::function<int()> declare_verify(Options& options) {
   options.value("--device", &settings->device, kDeviceHelp);
   options.value("--threads", &settings->threads, ranges::kThreads,
                 "Compute threads; 0: physical cores");
-  options.value("--tp,--tp-size,--tensor-parallel-size", &settings->num_ranks, ranges::kRanks,
-                "Ranks that share the model and the threads, on the CPU; --exact gives the bits of "
-                "one");
+  declare_ranks(options, settings->num_ranks);
+  declare_collective_timeout(options, settings->collective_timeout_seconds, settings->num_ranks);
   options.value("--tolerance", &settings->tolerance, ranges::kPositive,
                 "Largest relative error of a row");
   options.flag("--json", &settings->json, "Print the report as JSON");

@@ -67,6 +67,7 @@ struct OfflineCommand {
   bool cuda_graph_debug = false;
   int32_t threads = 0;
   int32_t num_ranks = 1;
+  double collective_timeout_seconds = EngineOptions().collective_timeout_seconds;
   std::string prefill = "512,4096";
   std::string decode_batch = "1,4,16";
   std::string verify_rows;
@@ -128,7 +129,8 @@ Status run_offline(OfflineCommand& command) {
            .max_step_tokens = std::max(command.options.chunk_tokens, rows),
            .max_logit_rows = rows,
            .on_load_progress = load_progress_bar(),
-           .num_ranks = command.num_ranks},
+           .num_ranks = command.num_ranks,
+           .collective_timeout = runner::collective_timeout_of(command.collective_timeout_seconds)},
           std::move(chosen.compute)));
   HEDDLE_ASSIGN_OR_RETURN(const OfflineReport report, bench_offline(*pass, command.options));
 
@@ -254,8 +256,8 @@ std::function<int()> declare_offline(Options& options) {
                    settings->cuda_graph_debug);
   options.value("--threads", &settings->threads, ranges::kThreads,
                 "Compute threads; 0: physical cores");
-  options.value("--tp,--tp-size,--tensor-parallel-size", &settings->num_ranks, ranges::kRanks,
-                "Ranks that share the model and the threads, on the CPU");
+  declare_ranks(options, settings->num_ranks);
+  declare_collective_timeout(options, settings->collective_timeout_seconds, settings->num_ranks);
   options.value("--prefill", &settings->prefill,
                 "Prompt lengths, separated by commas; empty: none");
   options.value("--decode-batch", &settings->decode_batch,

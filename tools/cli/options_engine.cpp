@@ -297,6 +297,20 @@ void declare_quantization(Options& options, Quantization& quantization) {
                  "that the checkpoint has, which then is checked");
 }
 
+void declare_ranks(Options& options, int32_t& num_ranks) {
+  options.value("--tp,--tp-size,--tensor-parallel-size", &num_ranks, ranges::kRanks,
+                "Ranks that share the model and the compute threads; more than 1 on the CPU alone");
+}
+
+void declare_collective_timeout(Options& options, double& seconds, const int32_t& num_ranks) {
+  options.value("--collective-timeout", &seconds, ranges::kSeconds,
+                "Seconds that a rank waits for another one in a step before all of them end; 0: "
+                "for ever");
+  options.has_effect_if(
+      "--collective-timeout", [&num_ranks] { return num_ranks > 1; },
+      "without other ranks; use --tp");
+}
+
 void declare_engine_options(Options& options, EngineSettings& settings, ModelArgument argument) {
   EngineOptions& engine = settings.engine;
   options.model(
@@ -343,8 +357,7 @@ void declare_engine_options(Options& options, EngineSettings& settings, ModelArg
       "Kernels that a GPU attends with: auto, the fastest it has, or plain, those of exact mode");
   options.value("--threads", &engine.num_threads, ranges::kThreads,
                 "Compute threads; 0: the machine's physical cores");
-  options.value("--tp,--tp-size,--tensor-parallel-size", &engine.num_ranks, ranges::kRanks,
-                "Ranks that share the model and the compute threads; more than 1 on the CPU alone");
+  declare_ranks(options, engine.num_ranks);
   options.value("--memory-fraction", &engine.memory_fraction, ranges::kShare,
                 "Share of the memory that is free once the weights are loaded, for the pools; "
                 "default: 0.5, on a GPU 0.9");
@@ -369,13 +382,7 @@ void declare_engine_options(Options& options, EngineSettings& settings, ModelArg
                 "Seconds without the end of a step, while requests are there, after which the "
                 "process logs what it was doing and aborts (more where steps are slow; after a "
                 "tenth /health says stuck); 0: never");
-
-  options.value("--collective-timeout", &engine.collective_timeout_seconds, ranges::kSeconds,
-                "Seconds that a rank waits for another one in a step before the engine ends; 0: "
-                "for ever");
-  options.has_effect_if(
-      "--collective-timeout", [&engine] { return engine.num_ranks > 1; },
-      "without other ranks; use --tp");
+  declare_collective_timeout(options, engine.collective_timeout_seconds, engine.num_ranks);
 
   declare_scheduling_options(options, engine.scheduling);
   declare_cache_options(options, engine.cache);

@@ -50,6 +50,11 @@ void declare_load_format(Options& options, LoadFormat& format, const char* help)
 void declare_dtypes(Options& options, RunDtype& dtype, KvCacheDtype& kv_cache_dtype);
 void declare_quantization(Options& options, Quantization& quantization);
 
+// --tp and --collective-timeout: wherever ranks compute. The timeout has no effect on a single
+// rank; `num_ranks` must outlive `options`.
+void declare_ranks(Options& options, int32_t& num_ranks);
+void declare_collective_timeout(Options& options, double& seconds, const int32_t& num_ranks);
+
 // Declares the model argument and the engine's options, with SGLang's spellings as aliases.
 void declare_engine_options(Options& options, EngineSettings& settings, ModelArgument argument);
 

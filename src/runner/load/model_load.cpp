@@ -2,7 +2,6 @@
 #include "runner/load/model_load.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -111,8 +110,7 @@ Status ModelLoad::choose() {
       .head_alone = options_.cache.enabled,
       .on_load_progress = options_.on_load_progress,
       .num_ranks = options_.num_ranks,
-      .collective_timeout = std::chrono::milliseconds(
-          static_cast<int64_t>(std::ceil(options_.collective_timeout_seconds * 1000)))};
+      .collective_timeout = collective_timeout_of(options_.collective_timeout_seconds)};
   return {};
 }
 

@@ -64,6 +64,12 @@ struct ForwardOptions {
       models::create_model;
 };
 
+// ForwardOptions::collective_timeout for a time in seconds, at least 0. It is rounded up, so that
+// only 0 means "for ever".
+[[nodiscard]] inline std::chrono::milliseconds collective_timeout_of(double seconds) {
+  return std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
+}
+
 class ForwardPass {
  public:
   // Reads config.json and weights and compiles the graph for the device, whose context is exact as
