@@ -252,7 +252,7 @@ TEST_P(EngineExactness, ACachedBeginningOnEitherSideOfTheOriginalContextChangesN
   options.cache.enabled = false;
   const auto cold = answer_all(model.folder(), options, /*together=*/false, all);
   EXPECT_EQ(cached, cold);
-  for (const size_t i : {1, 2}) {
+  for (const size_t i : {size_t{1}, size_t{2}}) {
     EXPECT_GT(cached[i].cached_tokens, 30) << i;
     EXPECT_EQ(cold[i].cached_tokens, 0) << i;
   }
