@@ -28,7 +28,7 @@ struct RankReport {
   checkpoint::Ranks ranks;
   std::vector<SharedWeight> weights;
   std::vector<int64_t> rank_bytes;
-  std::vector<int64_t> legal;  // numbers of ranks into which the model can be divided
+  std::vector<int64_t> legal;  // numbers of ranks that can share the model
   // Other numbers of ranks, each with a message that names a weight that it does not divide.
   std::map<int64_t, std::string> refused;
 };

@@ -103,8 +103,8 @@ struct Inspection {
   int32_t page_size = 0;  // tokens per KV page
   PoolView kv_pages;
   PoolView states;  // state slots and snapshot slots; total 0: the model has no recurrent states
-  PoolView window_pages;  // pages of sliding-window layers; total 0: no such pages; bytes_each is
-                          // of the narrowest window
+  PoolView window_pages;  // pages of sliding-window layers; total 0: no such pages; bytes_each: the
+                          // bytes of a page of the layers with the narrowest window
 
   PrefixTreeView tree;
   std::optional<PromptReuse> reuse;  // reuse of the prompt; none: no prompt was to be looked up

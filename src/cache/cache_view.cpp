@@ -9,9 +9,9 @@
 namespace heddle::cache {
 namespace {
 
-// Most roots and children that one view examines, so that a tree with very wide nodes delays no
-// step: about a millisecond if each of them misses the processor's caches. The view shows the best
-// of these.
+// The most roots and children that one view compares, so that nodes with very many children do not
+// delay a step. This takes about a millisecond if each of them misses the processor's caches. The
+// view shows the most recently used of the nodes that it compares.
 constexpr int64_t kMaxCompared = 10000;
 
 // A node to show; the most recently used one is shown first.

@@ -214,8 +214,9 @@ class PrefixTree {
   // whether a state was evicted.
   bool evict_state_for_middle(int64_t from, int64_t to, uint64_t since);
 
-  // Whether evict_state_for_middle() would find a state after `owed` earlier calls. Also false if
-  // that depends on what those calls evict. Cost: O(owed).
+  // Whether evict_state_for_middle() would evict a state if it were called after `owed` calls that
+  // are postponed. Also false if this depends on which states the postponed calls evict. Cost:
+  // O(owed).
   [[nodiscard]] bool can_evict_for_middle(int64_t from, int64_t to, uint64_t since,
                                           int64_t owed) const {
     return victim_for_middle(from, to, since, owed) != nullptr;

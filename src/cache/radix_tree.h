@@ -107,8 +107,8 @@ class RadixTree {
   // path.
   [[nodiscard]] bool has_whole_windows(const PrefixNode& node) const;
 
-  // Appends the pages of page table 1 + `window` that the token after the first `num_tokens` tokens
-  // of the path to `node` reads; all must exist (checked).
+  // Appends the pages that the token at index `num_tokens` reads in page table 1 + `window`, for a
+  // sequence that begins with the path to `node`. All of them must exist (checked).
   void append_window(const PrefixNode* node, int64_t num_tokens, size_t window,
                      std::vector<PageRef>& pages) const;
 

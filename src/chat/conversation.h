@@ -36,8 +36,8 @@ class ConversationRenderer {
 
   // `messages` as for arrange(), the other arguments as for ChatTemplate::render(). Error:
   // kInvalidArgument with the template's own message, or naming the message whose text is missing
-  // from the prompt in every form. A missing text of the assistant is no error: if no form has all
-  // of them, the result is a prompt with all other texts.
+  // from the prompt in every form. Missing texts of the assistant are not an error: if they are
+  // missing in every form, the result is a prompt that has all other texts.
   [[nodiscard]] Result<std::string> render(const nlohmann::ordered_json& messages,
                                            const nlohmann::ordered_json& tools,
                                            bool add_generation_prompt,

@@ -33,8 +33,9 @@ class ExpressionEvaluator {
                       BuiltinFunctions& functions, MacroCaller& macros)
       : scopes_(scopes), trace_(trace), budget_(budget), functions_(functions), macros_(macros) {}
 
-  // Evaluates an expression. Error: kInvalidArgument "name:line:column: message" with the position
-  // of the innermost expression that failed, or raise_exception's own text.
+  // Evaluates an expression. Error: kInvalidArgument with the message "name:line:column: text",
+  // where the position is that of the innermost expression that failed. If the template called
+  // raise_exception(text), the message is that text alone.
   Result<Value> evaluate(const Expression& expression);
 
   // Evaluates arguments in the order in which they are written. Error: as evaluate(); without a

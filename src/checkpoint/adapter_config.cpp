@@ -75,7 +75,7 @@ void refuse_other_kinds(ConfigReader& reader) {
   }
 }
 
-// Checks the value only: the adapter's tensors are the biases.
+// Checks only the value; the biases themselves are tensors of the adapter.
 void check_bias(ConfigReader& reader) {
   constexpr std::string_view kValues[] = {"none", "all", "lora_only"};
   const std::string bias = reader.text("bias", "none");
@@ -109,8 +109,8 @@ std::vector<std::pair<std::string, std::vector<int64_t>>> read_trained_tokens(
   return tokens;
 }
 
-// Reads {"expression": number} in the file's order. An expression matches the whole path or a part
-// of its end that follows a dot.
+// Reads {"expression": number} in the file's order. An expression must match the whole path, or all
+// of the path that follows one of its dots.
 Result<std::vector<std::pair<ModulePattern, double>>> read_patterns(const ordered_json& document,
                                                                     const std::string& key,
                                                                     bool of_ranks) {

@@ -54,16 +54,17 @@ class AdapterConfig {
   // The modules that target_modules lists; empty if it is a regular expression.
   [[nodiscard]] const std::vector<std::string>& listed_targets() const { return targets_.names; }
 
-  // DoRA: each module has a magnitude.
+  // Whether the adapter uses DoRA: each module then has a vector of magnitudes.
   [[nodiscard]] bool uses_dora() const { return uses_dora_; }
 
-  // Each lora_B has a bias.
+  // Whether each lora_B has a bias (lora_bias).
   [[nodiscard]] bool has_biases() const { return has_biases_; }
 
-  // The modules that the adapter saves whole.
+  // The modules whose complete tensors the adapter has (modules_to_save).
   [[nodiscard]] const std::vector<std::string>& saved_modules() const { return saved_modules_; }
 
-  // The modules with trained tokens; an empty name is the model's input embedding.
+  // The modules of which single tokens are trained (trainable_token_indices); an empty name is the
+  // model's input embedding.
   [[nodiscard]] std::vector<std::string> trained_modules() const;
 
   // The tokens whose rows of the embedding `module` the adapter replaces.

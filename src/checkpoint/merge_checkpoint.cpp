@@ -43,7 +43,8 @@ Result<ordered_json> read_base_config(const fs::path& folder) {
   return data_loss(fmt::format("{} is not a JSON object", path.string()));
 }
 
-// Another dtype would round the scales of quantised weights, which are plain numbers.
+// Refuses quantised models: another output dtype would also round the scales of their weights,
+// which are stored as plain fp32, bf16 or fp16 tensors.
 Status check_not_quantised(const fs::path& folder, const CheckpointFiles& files) {
   HEDDLE_ASSIGN_OR_RETURN(const ordered_json config, read_base_config(folder));
   std::string sign;
@@ -56,7 +57,7 @@ Status check_not_quantised(const fs::path& folder, const CheckpointFiles& files)
   }
   for (const std::string_view name : files.names()) {
     const TensorEntry& entry = *files.entry(name);
-    constexpr std::string_view kNeverCodes[] = {"I64", "F64", "BOOL"};  // ids, masks
+    constexpr std::string_view kNeverCodes[] = {"I64", "F64", "BOOL"};  // dtypes of ids and masks
     const bool is_plain =
         (entry.dtype && is_convertible(*entry.dtype)) ||
         std::ranges::find(kNeverCodes, entry.stored_dtype) != std::end(kNeverCodes);

@@ -214,7 +214,7 @@ TEST_F(MergedWeightsTest, NamesAnExpertThatTheBaseLacksOrHasQuantised) {
     quantised.emplace("experts.0.gate_proj.qweight", Tensor({kI, kH}, DType::kI32));
     EXPECT_THAT(message(layout, quantised), HasSubstr("\"experts.0.gate_proj\" is quantised"));
   }
-  // A missing stack matters to the adapters that change its rows only.
+  // A missing stack is an error only for adapters that change its rows.
   NamedTensors gates = tensors_of(specs[0].alternatives[kTwoStacks], zero);
   gates.erase("experts.up_proj");
   EXPECT_THAT(message(kEach, gates), HasSubstr("\"experts.up_proj\" has no weight in the base"));

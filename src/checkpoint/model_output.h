@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of a model's folder that every command writes that makes a copy of a model: the name of
-// the folder, the names of its shards, their index, and the files that are copied as they are.
+// Functions for commands that write a copy of a model: they check the output folder, name the
+// shards, write their index, and copy the files that do not change.
 //
 // Threading: free functions.
 #pragma once
@@ -29,9 +29,8 @@ Status write_text(const std::filesystem::path& path, const std::string& text);
 Status write_index(const std::filesystem::path& folder,
                    const std::map<std::string, std::string>& shards, int64_t num_bytes);
 
-// Copies the plain files of a model's folder, such as tokenizer, templates and licence, and
-// replaces those that are there. Does not copy config.json, weights in any form and their indices.
-// Error: kDataLoss.
+// Copies the plain files of a model's folder, such as tokenizer, templates and licence, but not
+// config.json, weights in any form or their indices. Replaces files that exist. Error: kDataLoss.
 Status copy_beside_weights(const std::filesystem::path& from, const std::filesystem::path& to);
 
 }  // namespace heddle::checkpoint

@@ -57,7 +57,7 @@ std::vector<float> transposed(const std::vector<float>& values, int64_t rows, in
   return out;
 }
 
-// Whether some row of the model's weight comes from both tensors.
+// Whether both tensors contain a common row of the model's weight.
 bool shares_rows(const HubPiece& one, const HubPiece& other) {
   return std::ranges::any_of(one.runs, [&](const RowRun& a) {
     return std::ranges::any_of(other.runs, [&](const RowRun& b) {
@@ -66,7 +66,8 @@ bool shares_rows(const HubPiece& one, const HubPiece& other) {
   });
 }
 
-// The path of the module or of the stacked parameter that this tensor is the weight of.
+// The path of the module or stacked parameter to which the tensor belongs: its name without
+// ".weight".
 std::string module_of_tensor(std::string_view tensor) {
   constexpr std::string_view kEnd = ".weight";
   return std::string(tensor.substr(0, tensor.size() - (tensor.ends_with(kEnd) ? kEnd.size() : 0)));
@@ -410,8 +411,8 @@ class PlacedAdapters::Placer {
     return ok_status();
   }
 
-  // The error for an update of a weight that the base has in no plain layout. It names a quantised
-  // module if the base has one in any of the weight's layouts.
+  // The error for an update of a weight that the base has in none of the weight map's layouts. If
+  // the base has a part of the weight quantised, the error names that module.
   [[nodiscard]] Status not_stored(const ScaledAdapter& adapter, const std::string& module,
                                   const Place& place) const {
     for (const Assembly& assembly : place.spec->alternatives) {
@@ -499,7 +500,7 @@ class PlacedAdapters::Placer {
     return ours == theirs;
   }
 
-  // Whether the tensor is the embedding of a model that uses it as head, too.
+  // Whether the tensor is the embedding of a model that uses its embedding also as head.
   [[nodiscard]] bool is_head_too(const Place& place) const {
     return place.spec != nullptr && place.spec->name == kEmbedding && !has_head_;
   }
@@ -515,7 +516,7 @@ class PlacedAdapters::Placer {
     return Place{};
   }
 
-  // The name of a tensor that says that the base has quantised the module; none if there is none.
+  // The name of a tensor of the base that shows that `module` is quantised; none if it is not.
   [[nodiscard]] std::optional<std::string> quantised_tensor(const std::string& module) const {
     for (const std::string_view ending : {".qweight", ".weight_packed", ".weight_scale",
                                           ".weight_scale_inv", ".gate_up_proj_blocks", "_blocks"}) {
@@ -557,7 +558,7 @@ class PlacedAdapters::Placer {
   PlacedAdapters& placed_;
   const WeightSource& base_;
   size_t adapter_index_ = 0;
-  bool has_head_ = false;  // the model's head is a weight of its own
+  bool has_head_ = false;  // whether the model has a head that is not its embedding
   std::unordered_map<std::string, Place> places_;
 };
 

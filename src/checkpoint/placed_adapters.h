@@ -50,8 +50,7 @@ class PlacedAdapters {
 
   explicit PlacedAdapters(std::vector<ScaledAdapter> adapters) : adapters_(std::move(adapters)) {}
 
-  std::vector<ScaledAdapter> adapters_;      // keeps the adapters' tensors alive, to which changes_
-                                             // has views
+  std::vector<ScaledAdapter> adapters_;      // owners of the tensors that changes_ refers to
   std::vector<std::vector<float>> factors_;  // the numbers that the terms in changes_ point to
   std::map<std::string, WeightChange, std::less<>> changes_;
 };

@@ -32,7 +32,7 @@ struct Ranks {
   bool exact = false;
 };
 
-// One of them.
+// One rank of a group.
 struct Rank {
   int64_t index = 0;
   Ranks ranks = {};
@@ -40,8 +40,8 @@ struct Rank {
   [[nodiscard]] bool is_alone() const { return ranks.count == 1; }
 };
 
-// The rows, columns or heads of one part of a weight that the rank has. The ranks divide the part
-// (checked).
+// The range of rows, columns or heads that the rank has of one part of a weight. The ranks must
+// divide the part (checked).
 [[nodiscard]] CutRange own_range(const CutPart& part, const Rank& rank);
 
 // The ranges of one dimension of a weight that a rank has, in its order.

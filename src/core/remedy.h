@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adds to an error of a wrong file what its reader can do about it, where the message does not say
-// it: "<thing> is <value>, outside 1 to 64" becomes "...; download the file again". A message that
-// asks for something says it after a semicolon or has the word download; it stays as it is.
+// with_remedy() adds to the error message about a bad file what the user can do about it:
+// "<thing> is <value>, outside 1 to 64" becomes "...; download the file again". A message that has
+// "; " or the word "download" names a remedy already and is not changed.
 //
-// Call it before Status::with_context() puts a path in front, which may have either.
+// Call it before Status::with_context() adds a path, which may contain either of them.
 #pragma once
 
 #include <string>

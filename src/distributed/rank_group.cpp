@@ -52,8 +52,8 @@ Status RankGroup::leave(int64_t rank) {
   return wait_for_all(rank);
 }
 
-// Rank `rank` is at the next point where all meet: before it reads what the others show, or behind
-// that.
+// Waits until every rank has called this function as often as `rank`. A collective calls it twice:
+// before and after the ranks read the contributions.
 Status RankGroup::wait_for_all(int64_t rank) {
   ++num_steps_[static_cast<size_t>(rank)];
   const int64_t meeting = num_met_;
@@ -82,8 +82,8 @@ Status RankGroup::wait_for_all(int64_t rank) {
                                 deadline_.count(), meeting / 2,
                                 shown_[static_cast<size_t>(rank)].op, missing)));
   }
-  // A rank that was here when all were may go on, even if the group has ended since: its numbers
-  // are whole. Its next call returns the error.
+  // If all ranks arrived, this rank continues even if the group has ended since, because its data
+  // is complete. Its next call returns the error.
   return num_met_ > meeting ? ok_status() : failure_;
 }
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// RankGroup: where the ranks of one process meet. In a collective each rank shows a tensor, reads
-// those of all others, and goes on when all have read. Communicator: one rank's end of it.
+// RankGroup: collectives among the ranks of one process. In a collective each rank contributes a
+// tensor, waits until all ranks have contributed, reads the tensors of all ranks, and waits until
+// all ranks have read. Communicator: the group together with the index of one rank.
 //
-// A rank that waits longer than the deadline, or calls abort() because of an error of its own, ends
-// the group: every wait that is under way or follows returns the first error. Nothing waits for
-// ever, and no rank computes on with numbers that another one does not have.
+// The group ends if a rank waits longer than the deadline, or calls abort() because of an error.
+// Waiting ranks and all later calls then return the first error. So no rank waits for longer than
+// the deadline, and none continues after a collective that is incomplete.
 //
-// Threading: thread-safe, one thread a rank. Cost: two wake-ups a collective; allocates nothing but
+// Threading: thread-safe; each rank uses one thread. Cost: two waits per collective; allocates only
 // for errors.
 #pragma once
 
@@ -24,12 +25,12 @@
 
 namespace heddle::distributed {
 
-// The part of a rank in a collective. Both stay valid until the collective has returned.
+// The contribution of a rank to a collective. The tensor must stay valid until meet() returns.
 struct Shown {
-  const char* op = nullptr;  // a literal; all ranks must be in the same collective
+  const char* op = nullptr;  // name of the collective, a string literal; the same on all ranks
   TensorView tensor;
-  int64_t columns = 0;  // of the result: equal on all ranks
-  int64_t each = 0;     // columns of a rank's share, where ranks show shares: equal on all ranks
+  int64_t columns = 0;  // columns of the result; the same on all ranks
+  int64_t each = 0;     // gather_columns(): most columns of a rank, the same on all ranks; else 0
 };
 
 class RankGroup {
@@ -41,10 +42,11 @@ class RankGroup {
 
   [[nodiscard]] std::chrono::milliseconds deadline() const { return deadline_; }
 
-  // Calls use(all), all being what each rank shows, by rank, once every rank is here. Returns when
-  // all have used it. Errors: kDeviceLost after the deadline, naming the ranks that are missing;
-  // kInternal where ranks are in different collectives or show tensors that do not go together;
-  // that of abort().
+  // Takes part in a collective: waits until every rank has called meet(), calls use() with the
+  // contributions of all ranks, indexed by rank, and waits until every rank's use() has returned.
+  // Errors: kDeviceLost after the deadline, naming the ranks that are missing; kInternal if the
+  // ranks' collectives, dtypes, numbers of rows or numbers of columns differ; the error that
+  // abort() was called with.
   template <typename Use>
   Status meet(int64_t rank, const Shown& shown, const Use& use) {
     HEDDLE_RETURN_IF_ERROR(arrive(rank, shown));
@@ -52,13 +54,13 @@ class RankGroup {
     return leave(rank);
   }
 
-  // Ends the group, unless it has ended. `cause` is not OK.
+  // Ends the group with the error `cause`; does nothing if it has ended. `cause` must not be OK.
   void abort(const Status& cause) HEDDLE_EXCLUDES(mutex_);
 
   // The error that ended the group, or OK.
   [[nodiscard]] Status status() const HEDDLE_EXCLUDES(mutex_);
 
-  // Collectives that `rank` has begun.
+  // The number of collectives that `rank` has begun.
   [[nodiscard]] int64_t num_begun(int64_t rank) const HEDDLE_EXCLUDES(mutex_);
 
  private:
@@ -72,12 +74,13 @@ class RankGroup {
 
   mutable Mutex mutex_;
   CondVar all_here_;
-  std::vector<int64_t> num_steps_ HEDDLE_GUARDED_BY(mutex_);  // by rank: arrivals and departures
+  std::vector<int64_t> num_steps_ HEDDLE_GUARDED_BY(mutex_);  // per rank: arrive(), leave() calls
   int64_t num_here_ HEDDLE_GUARDED_BY(mutex_) = 0;
-  int64_t num_met_ HEDDLE_GUARDED_BY(mutex_) = 0;  // how often all were here
+  int64_t num_met_ HEDDLE_GUARDED_BY(mutex_) = 0;  // completed waits, two per collective
   Status failure_ HEDDLE_GUARDED_BY(mutex_);
 
-  // By rank. Written by its rank before it arrives, read by all until it leaves.
+  // The contribution of each rank, indexed by rank. A rank writes its entry in arrive(); all ranks
+  // read it, without mutex_, between arrive() and leave().
   std::vector<Shown> shown_;
 };
 
@@ -90,7 +93,7 @@ class Communicator {
 
   [[nodiscard]] int64_t size() const { return group_->size(); }
 
-  // As RankGroup::meet().
+  // RankGroup::meet() for this rank.
   template <typename Use>
   Status meet(const Shown& shown, const Use& use) const {
     return group_->meet(rank_, shown, use);

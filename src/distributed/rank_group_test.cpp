@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 
 constexpr std::chrono::milliseconds kForEver{0};
 
-// A tensor [1, 1] of each rank.
+// One tensor [1, 1] for each rank, which holds rank + 1.
 struct Numbers {
   explicit Numbers(int64_t size) {
     for (int64_t rank = 0; rank < size; ++rank) {
@@ -57,14 +57,14 @@ TEST(RankGroup, ShowsEveryRankWhatAllHave) {
         HEDDLE_RETURN_IF_ERROR(group->meet(rank, numbers.of(rank), [&](std::span<const Shown> all) {
           for (const Shown& shown : all) sum += *shown.tensor.as<float>();
         }));
-        // Nobody reads it any more.
+        // All ranks have read the tensor, so that it may change.
         *numbers.tensors[static_cast<size_t>(rank)].view().as<float>() += 1;
         sums[static_cast<size_t>(rank)] += sum;
       }
       return {};
     });
     ASSERT_TRUE(status.ok()) << status.to_string();
-    // Round k shows the ranks' numbers k higher.
+    // In round k the number of every rank is k larger than in round 0.
     const double first = static_cast<double>(size * (size + 1)) / 2;
     const double all = kRounds * first + static_cast<double>(size) * kRounds * (kRounds - 1) / 2;
     EXPECT_THAT(sums, ::testing::Each(all));

@@ -66,7 +66,8 @@ Status RankThreads::run(Task task) {
   }
   begun_.notify_all();
   carry_out(*own, 0);
-  // Longer than a rank waits in a collective, whose error says more; not once there is an error.
+  // Longer than the deadline, so that a rank that waits in a collective fails first, with an error
+  // that names the collective. Once there is an error, a short wait is enough.
   const std::chrono::milliseconds more = std::min(group_->deadline(), kMostPatience);
   const std::chrono::milliseconds patience =
       group_->status().ok() ? group_->deadline() + more : more;
@@ -110,7 +111,7 @@ void RankThreads::carry_out(const Task& task, int64_t rank) {
   } catch (const std::exception& error) {
     status = internal_error(fmt::format("a step threw: {}", error.what()));
   }
-  // Unless another rank has failed before, this is the cause.
+  // abort() ignores this error if another rank has failed before.
   if (!status.ok()) group_->abort(status.with_context(fmt::format("rank {}", rank)));
 }
 

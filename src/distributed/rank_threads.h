@@ -21,25 +21,25 @@ namespace heddle::distributed {
 
 class RankThreads {
  public:
-  // A part of a task; an exception becomes its error.
+  // The work of one rank. An exception that it throws becomes the rank's error.
   using Task = std::function<Status(int64_t rank)>;
 
-  // Error: kResourceExhausted when the system has no thread.
+  // Error: kResourceExhausted if the system cannot create a thread.
   static Result<std::unique_ptr<RankThreads>> start(std::shared_ptr<RankGroup> group);
 
-  // wait_until_idle().
+  // Calls wait_until_idle(), then ends the threads.
   ~RankThreads();
   RankThreads(const RankThreads&) = delete;
   RankThreads& operator=(const RankThreads&) = delete;
 
-  // Calls task(rank) for every rank at once and waits for all of them. A rank whose part fails ends
-  // the group, so that no other one waits for it. Errors: the first cause, beginning with its rank;
-  // kDeviceLost where a rank goes on for longer than the group's deadline, and up to half a second,
-  // after rank 0 has ended: until wait_until_idle() returns it may still use all that the task
-  // refers to. After an error every call fails.
+  // Calls task(rank) on all ranks at once and waits for them. If a rank fails, it ends the group,
+  // so that no other rank waits for it. Errors: the first error of a rank, prefixed with the rank;
+  // kDeviceLost if a rank still runs after rank 0 has finished and the group's deadline, plus at
+  // most half a second, has passed. After an error every call fails, and a rank may still use what
+  // the task refers to until wait_until_idle() returns.
   Status run(Task task);
 
-  // Waits until no rank carries out a task: at once, but after that kDeviceLost.
+  // Waits until no rank runs a task. Returns at once unless run() failed before all ranks finished.
   void wait_until_idle() HEDDLE_EXCLUDES(mutex_);
 
   [[nodiscard]] RankGroup& group() const { return *group_; }
@@ -54,11 +54,11 @@ class RankThreads {
   std::shared_ptr<RankGroup> group_;
   Mutex mutex_;
   CondVar begun_, ended_;
-  Task task_ HEDDLE_GUARDED_BY(mutex_);              // stays as it is while a rank carries it out
-  int64_t num_begun_ HEDDLE_GUARDED_BY(mutex_) = 0;  // tasks
-  std::vector<int64_t> num_ended_ HEDDLE_GUARDED_BY(mutex_);  // by rank
+  Task task_ HEDDLE_GUARDED_BY(mutex_);              // must not change while a rank runs the task
+  int64_t num_begun_ HEDDLE_GUARDED_BY(mutex_) = 0;  // number of tasks that began
+  std::vector<int64_t> num_ended_ HEDDLE_GUARDED_BY(mutex_);  // per rank: its finished tasks
   bool stopping_ HEDDLE_GUARDED_BY(mutex_) = false;
-  std::vector<std::thread> threads_;  // of ranks 1 and above
+  std::vector<std::thread> threads_;  // threads of ranks 1 and above
 };
 
 }  // namespace heddle::distributed

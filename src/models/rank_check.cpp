@@ -11,7 +11,7 @@ namespace heddle::models {
 
 namespace {
 
-// Whether these ranks can share the weights, each with something of every weight that is cut.
+// Checks that the ranks divide every weight, and that each rank has a part of every cut weight.
 Status check_slices(const std::vector<checkpoint::WeightSpec>& specs,
                     const checkpoint::Ranks& ranks) {
   for (const checkpoint::WeightSpec& spec : specs) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether ranks can share a model.
+// Checks whether a number of ranks can share a model.
 //
 // Threading: a pure function.
 #pragma once
@@ -9,9 +9,9 @@
 
 namespace heddle::models {
 
-// Errors, which end with the legal numbers of ranks: kInvalidArgument naming the first weight that
-// the ranks do not divide, or of which one of them would have nothing; kUnimplemented naming a part
-// of the model that ranks do not share.
+// Errors, whose messages end with the legal numbers of ranks: kInvalidArgument, naming the first
+// weight that the ranks do not divide or that leaves one rank without rows or columns;
+// kUnimplemented, naming a part of the model that cannot be shared yet.
 Status check_ranks(const Model& model, const checkpoint::Ranks& ranks);
 
 }  // namespace heddle::models

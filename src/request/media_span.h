@@ -11,9 +11,9 @@ namespace heddle::request {
 struct MediaSpan {
   int64_t start = 0;      // index of its first token in the sequence
   int64_t rows = 0;       // tokens of the picture from top to bottom
-  int64_t columns = 0;    // and from left to right
+  int64_t columns = 0;    // tokens of the picture from left to right
   int64_t image = 0;      // index of the picture among those of the request
-  int64_t first_row = 0;  // of the picture's features, for the first token; the others follow
+  int64_t first_row = 0;  // feature row of the first token; the next tokens have the next rows
 
   [[nodiscard]] int64_t count() const { return rows * columns; }
 

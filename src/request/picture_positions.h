@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// PicturePositions: the positions of a sequence's tokens on three axes (time,
-// row, column), as models that see pictures rotate by them (Wang et al.,
-// arXiv:2409.12191). Text advances by one on all axes. A picture whose first
-// token would be at p has (p, p + row, p + column), and the text behind it goes
-// on at p + max(rows, columns).
+// PicturePositions: the positions of a sequence's tokens on three axes (time, row, column), by
+// which models with vision rotate queries and keys (Wang et al., arXiv:2409.12191). Text advances
+// by one on all axes. If text in the place of a picture would begin at position p, the tokens of
+// the picture have (p, p + row, p + column), and the text after it continues at p + max(rows,
+// columns).
 //
-// Positions follow from the spans before a token alone, so they are computed
-// from its index and never stored: chunks may end anywhere, also in a span, and
-// a sequence that starts again gets the same ones.
+// A position depends only on the token's index and the spans before it, so it is computed on demand
+// and never stored. Therefore chunks may end within a span, and a sequence that is retracted and
+// restarted gets the same positions.
 //
-// Threading: immutable after construction. Cost: a position takes a binary
-// search over the spans.
+// Threading: immutable after construction. Cost: a position takes a binary search over the spans.
 #pragma once
 
 #include <array>
@@ -31,23 +30,24 @@ class PicturePositions {
   // A sequence without pictures.
   PicturePositions() = default;
 
-  // Error: kInvalidArgument, naming the span, where spans do not ascend,
-  // overlap or are empty.
+  // Error: kInvalidArgument, naming the span, if a span is empty, too large, overlaps the one
+  // before it, or starts before it.
   static Result<PicturePositions> create(std::vector<MediaSpan> spans);
 
+  // The position of the token at `index` of the sequence.
   [[nodiscard]] std::array<int32_t, kAxes> at(int64_t index) const;
 
-  // The span that the token belongs to; null: it is text.
+  // The span that contains the token; null: the token is text.
   [[nodiscard]] const MediaSpan* span_at(int64_t index) const;
 
   [[nodiscard]] const std::vector<MediaSpan>& spans() const { return spans_; }
 
  private:
-  // Spans that start at or before the token.
+  // The number of spans that start at or before the token.
   [[nodiscard]] size_t num_started(int64_t index) const;
 
   std::vector<MediaSpan> spans_;
-  std::vector<int64_t> shifts_{0};  // [i]: position less index of text behind i spans
+  std::vector<int64_t> shifts_{0};  // [i]: position minus index, for text after i spans
 };
 
 }  // namespace heddle::request

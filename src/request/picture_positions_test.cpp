@@ -33,9 +33,8 @@ TEST(PicturePositions, OfTextAreItsIndicesOnAllAxes) {
   EXPECT_EQ(positions.span_at(7), nullptr);
 }
 
-// Four tokens, a picture of 2 x 3, three tokens, one of 3 x 2, and text, of
-// which the last token is the first that is decoded: as transformers numbers
-// them.
+// Four text tokens, a picture of 2 x 3, three text tokens, a picture of 3 x 2, and five text
+// tokens, the last of which is the first decoded token. transformers computes the same positions.
 TEST(PicturePositions, OfTwoPicturesAreThoseOfTransformers) {
   const PicturePositions positions =
       positions_of({{.start = 4, .rows = 2, .columns = 3}, {.start = 13, .rows = 3, .columns = 2}});

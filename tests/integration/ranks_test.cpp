@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models that ranks of the CPU share. In exact mode they have the bits of one rank, however a text
-// is fed; otherwise what a sum over ranks rounds is all that differs.
+// Models that several ranks share on the CPU. In exact mode their logits have the same bits as with
+// one rank, for every way of feeding a text. Otherwise they differ only by rounding.
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -135,7 +135,7 @@ verify::GoldenCase shared_golden(ForwardPass& pass) {
   return golden;
 }
 
-// The logits of all rows, fed whole.
+// The logits of all tokens, computed in one step.
 std::vector<float> whole_logits(ForwardPass& pass, const verify::GoldenCase& golden) {
   std::vector<float> logits;
   const auto result = verify::check_case(pass, golden, verify::all_feedings().front(), logits);
@@ -229,7 +229,7 @@ TEST_P(SharedModel, GivesEachRankItsSlicesAndTheSameCollectives) {
       collectives.push_back(dump.substr(begin, dump.find("-- segment") - begin));
       EXPECT_EQ(collectives.back(), collectives.front());
     }
-    // An all_reduce would be a sum of floats across ranks.
+    // all_reduce adds floats of several ranks, which exact mode must not do.
     EXPECT_EQ(collectives.front().find("all_reduce of") == std::string::npos, exact);
   }
 }
@@ -237,8 +237,8 @@ TEST_P(SharedModel, GivesEachRankItsSlicesAndTheSameCollectives) {
 INSTANTIATE_TEST_SUITE_P(Cpu, SharedModel, ::testing::ValuesIn(shared_cases()),
                          [](const auto& tested) { return tested.param.name; });
 
-// Overwrites a weight of rank 1 with zeros, which takes the rank's term out of a sum, or its rows
-// out of a gathered result.
+// Overwrites a weight of rank 1 with zeros. This removes the rank's term from a sum, or sets its
+// part of a gathered result to zero.
 void drop_the_term_of_rank_1(ForwardPass& pass, std::string_view weight) {
   const TensorView* const view = pass.of_rank(1).find_constant(weight);
   ASSERT_NE(view, nullptr) << weight;
@@ -294,7 +294,7 @@ TEST(SharedModelTest, IsRefusedWithTheLegalNumbersOfRanks) {
   }
 }
 
-// Rank 1 has one collective more than rank 0.
+// A model whose graph has one more collective on rank 1 than on rank 0.
 class OneMoreOnRank1 final : public models::Model {
  public:
   explicit OneMoreOnRank1(std::unique_ptr<const Model> model) : model_(std::move(model)) {}
@@ -370,7 +370,8 @@ TEST(FollowingRanksTest, DrawWhatRank0Draws) {
   EXPECT_EQ(runner::compare_draws(first, other, 3).message(), "rank 3 drew 1 tokens, rank 0 2");
 }
 
-// The tokens of some requests that run together, with a prompt that repeats itself for drafts.
+// Runs some requests together and returns their tokens. The prompts repeat themselves, so that
+// there are n-gram drafts.
 std::vector<std::vector<TokenId>> shared_answers(EngineOptions options) {
   options.model_dir = testing::repository_path("models/heddle-tiny");
   options.device = "cpu";

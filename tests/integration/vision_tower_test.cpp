@@ -48,8 +48,8 @@ std::unique_ptr<VisionEncoder> encoder_of(const std::filesystem::path& folder, b
   return encoder.ok() ? std::move(*encoder) : nullptr;
 }
 
-// The largest distance of a row of features from the recorded one, relative to that row. Recorded
-// rows may have the first columns of the features alone.
+// The largest distance of a row of features from the recorded row, relative to the recorded row's
+// norm. Recorded rows may have only the first columns of the features.
 double row_error(const TensorView& got, const TensorView& want) {
   EXPECT_EQ(got.shape[0], want.shape[0]);
   EXPECT_GE(got.shape[1], want.shape[1]);
@@ -68,7 +68,7 @@ double row_error(const TensorView& got, const TensorView& want) {
   return largest;
 }
 
-// The features of pictures, end to end.
+// The features of all pictures, concatenated.
 Tensor features_of(VisionEncoder& encoder, const media::ImageProcessor& processor,
                    const std::vector<media::Image>& images) {
   std::vector<Tensor> parts;
@@ -145,7 +145,7 @@ TEST_P(VisionTowerGolden, HeddleSeeFeaturesEqualHuggingFace) {
 INSTANTIATE_TEST_SUITE_P(FastAndExact, VisionTowerGolden, ::testing::Bool(),
                          [](const auto& mode) { return mode.param ? "Exact" : "Fast"; });
 
-// A language model that is as wide as the tower's features, and the tower.
+// A config.json with the tower `vision` and a language model of the same width as its features.
 json tower_config_of(const char* architecture, const json& vision) {
   return {{"architectures", {architecture}},
           {"image_token_id", 60},
@@ -188,8 +188,8 @@ double gelu_tanh(double x) {
 
 double gelu_erf(double x) { return x / 2 * (1 + std::erf(x / std::numbers::sqrt2)); }
 
-// Towers as plain loops in double, which know nothing of Heddle but the names of hub tensors. Rows
-// are patches in the picture's order of cells.
+// Towers as plain loops in double, independent of the code under test except for the configuration.
+// Rows are patches, cell by cell in the picture's order.
 class PlainTower {
  public:
   PlainTower(const VisionConfig& config, std::map<std::string, Tensor> weights)
@@ -249,7 +249,7 @@ class PlainTower {
  private:
   inline static const std::string kTower = "model.visual.";
 
-  // Kernels of convolutions as matrices.
+  // Reshapes kernels of convolutions to matrices.
   static std::map<std::string, Tensor> flattened(std::map<std::string, Tensor> weights) {
     for (auto& [name, tensor] : weights) {
       if (tensor.shape().rank() < 3) continue;
@@ -260,7 +260,7 @@ class PlainTower {
     return weights;
   }
 
-  // To each row of `to` the columns of `more`, or all its rows where there are none yet.
+  // Appends the columns of `more` to the rows of `to`. An empty `to` becomes `more`.
   static void append(Rows& to, const Rows& more) {
     if (to.empty()) to.resize(more.size());
     for (size_t t = 0; t < more.size(); ++t) {
@@ -297,7 +297,7 @@ class PlainTower {
     return cells;
   }
 
-  // The table interpolated at a patch: its corners are those of the picture.
+  // The table interpolated at a patch. The picture's corner patches get the table's corners.
   [[nodiscard]] Row table_row(const PatchGrid& grid, std::pair<int64_t, int64_t> place) const {
     const auto at = [&](int64_t i, int64_t count) {
       return static_cast<double>(i) * static_cast<double>(config_.table_side - 1) /
@@ -359,8 +359,8 @@ class PlainTower {
     return y;
   }
 
-  // The first quarter of a head's channels turns with the third by the row, the second with the
-  // fourth by the column.
+  // Rotates pairs of a head's channels: the first quarter with the third by the patch's row, the
+  // second quarter with the fourth by its column.
   [[nodiscard]] Row rotated(Row heads, std::pair<int64_t, int64_t> place) const {
     const auto D = static_cast<size_t>(config_.head_dim());
     for (size_t head = 0; head < heads.size(); head += D) {
@@ -398,7 +398,7 @@ class PlainTowerTest : public ::testing::TestWithParam<std::tuple<bool, bool>> {
     ASSERT_NE(encoder_, nullptr);
   }
 
-  // Patches of a grid, other ones for another seed.
+  // Random patches for a grid; each seed gives other ones.
   [[nodiscard]] std::vector<float> patches_of(const PatchGrid& grid, uint64_t seed) const {
     const Tensor random =
         testing::random_tensor({grid.patches(), config_.patch_values()}, DType::kF32, seed);
@@ -411,8 +411,8 @@ class PlainTowerTest : public ::testing::TestWithParam<std::tuple<bool, bool>> {
   std::unique_ptr<VisionEncoder> encoder_;
 };
 
-// Grids below, at and beyond the size of a window and of the table; of one row of cells, and such
-// that end in the middle of a window.
+// Grids smaller and larger than a window and than the table, with a single row of cells, and with
+// incomplete windows at their edges.
 TEST_P(PlainTowerTest, FeaturesEqualThoseOfPlainLoopsInDouble) {
   const PlainTower reference(config_, std::move(weights_));
   for (const PatchGrid grid : {PatchGrid{2, 2}, PatchGrid{2, 10}, PatchGrid{4, 4}, PatchGrid{6, 10},
@@ -429,7 +429,7 @@ TEST_P(PlainTowerTest, FeaturesEqualThoseOfPlainLoopsInDouble) {
   }
 }
 
-// Whichever pictures came before, and by however many threads it is computed.
+// Neither the pictures before nor the number of threads change the features.
 TEST_P(PlainTowerTest, FeaturesDependOnThePictureAlone) {
   const PatchGrid grid{6, 8};
   const std::vector<float> patches = patches_of(grid, 5);

@@ -287,7 +287,7 @@ class EveryStepTest : public ::testing::Test {
     return faults->ended();
   }
 
-  // How far a batch is, by its status.
+  // A number that grows with the progress of a batch: 0 to 3, or 4 for one that has ended.
   static int progress_of(const std::string& status) {
     constexpr std::array<std::string_view, 4> kEarly = {"validating", "in_progress", "cancelling",
                                                         "finalizing"};

@@ -33,8 +33,7 @@ struct Rows {
   int64_t count = 0;
 };
 
-// The only multiplication by a weight: x times a weight plus its bias, or times some rows of a
-// weight.
+// x times a weight plus its bias, or times some rows of a weight plus those of its bias.
 graph::Value product(graph::GraphBuilder& g, graph::Value x, std::string_view name,
                      std::optional<Rows> rows, DType dtype) {
   const std::string bias = std::string(name) + std::string(kBias);
@@ -103,7 +102,7 @@ CutPart vocabulary_part(int64_t vocab_size) {
   return {vocab_size, is_large ? kRowsTogether : 1, checkpoint::PartCut::kRagged};
 }
 
-// How ranks share the rows of a product in exact mode, where they cut no columns.
+// How ranks share the rows of a weight that is cut by columns except in exact mode.
 CutPart output_part(int64_t out_features) {
   return {out_features, 1, checkpoint::PartCut::kRagged};
 }
@@ -213,7 +212,7 @@ graph::Value expert_products(graph::GraphBuilder& g, std::string_view op, graph:
   const checkpoint::Rank& rank = g.rank();
   const int64_t num_experts = g.meta(scores)[1].offset;
   if (rank.is_alone() || num_experts % rank.ranks.count != 0) {
-    return g.apply1(op, std::move(inputs), attrs);  // each rank has all of them
+    return g.apply1(op, std::move(inputs), attrs);  // each rank has every expert
   }
   ops::Attrs own = attrs;
   own.set("first_expert", static_cast<double>(num_experts / rank.ranks.count * rank.index));

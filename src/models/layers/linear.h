@@ -53,29 +53,31 @@ void add_either(std::vector<checkpoint::WeightSpec>& to, std::vector<checkpoint:
 graph::Value linear(graph::GraphBuilder& g, graph::Value x, std::string_view name,
                     std::optional<DType> dtype = std::nullopt);
 
-// The functions below are of products that ranks share (checkpoint/weight_slice.h); for one rank
-// all of them are linear() or do nothing.
+// The functions below build products whose weights are divided among ranks
+// (checkpoint/weight_slice.h). For a single rank they are linear() or do nothing.
 
-// linear() of inputs that the ranks share, [T, K / R] of each. The result is a term of
-// sum_over_ranks(), which may follow later: behind the sum with other terms. The bias is in the
-// term of rank 0. In exact mode no sum crosses ranks: the result is whole, from rows of the weight
-// that are gathered. `out_features`: rows of the whole weight.
+// linear() of an x whose columns are divided among the ranks: each rank has [T, K / R]. Returns the
+// rank's term of the result, with the bias on rank 0. sum_over_ranks() must add the terms; other
+// terms may be added to them before. In exact mode no sum crosses ranks, and the result is
+// complete: x is gathered, each rank computes its rows of the output, and these are gathered.
+// `out_features`: rows of the whole weight.
 graph::Value linear_term(graph::GraphBuilder& g, graph::Value x, std::string_view name,
                          int64_t out_features);
 
-// The sum of the ranks' terms; in exact mode they are whole already.
+// Adds the terms of all ranks. In exact mode returns `term`, which is complete already.
 graph::Value sum_over_ranks(graph::GraphBuilder& g, graph::Value term);
 
-// Both.
+// sum_over_ranks() of linear_term().
 graph::Value summed_linear(graph::GraphBuilder& g, graph::Value x, std::string_view name,
                            int64_t out_features);
 
-// Logits [R, V] fp32 of all tokens on every rank, from those of its rows of a table [V, H]. `tied`:
-// the rank has all rows of "name", and multiplies by its own.
+// The logits [R, V] in fp32 of `rows` [R, H] for a table [V, H]. Each rank computes the logits of
+// its share of the tokens, and all ranks gather those of all tokens. `tied`: each rank has the
+// whole table and uses its share of the rows; otherwise it has only its share.
 graph::Value vocabulary_linear(graph::GraphBuilder& g, graph::Value rows, std::string_view name,
                                int64_t vocab_size, bool tied);
 
-// The sizes that a rank has of parts that are cut.
+// For each part, how many of its rows or columns the rank has.
 [[nodiscard]] std::vector<int64_t> own_sizes(const std::vector<checkpoint::CutPart>& parts,
                                              const checkpoint::Rank& rank);
 
@@ -96,8 +98,8 @@ graph::Value head_products(graph::GraphBuilder& g, std::string_view op, graph::V
                            std::string_view name, const ops::Attrs& attrs);
 
 // The products of the experts that a token chooses by `scores`, with "experts.w13" and
-// "experts.w2". `op`: one of ops/moe/routed_moe.h, which takes `more` after these. A term of
-// sum_over_ranks(), as that of linear_term() is; in exact mode whole.
+// "experts.w2". `op`: one of ops/moe/routed_moe.h, which takes `more` after these. Returns a term
+// for sum_over_ranks(), as linear_term() does, and in exact mode the complete result.
 graph::Value expert_products(graph::GraphBuilder& g, std::string_view op, graph::Value x,
                              graph::Value scores, const std::vector<graph::Value>& more,
                              const ops::Attrs& attrs);

@@ -22,8 +22,8 @@ constexpr NormForm kNorm{.kind = NormKind::kLayerBias, .epsilon = 1e-6};
 
 std::string deep_merger(size_t index) { return fmt::format("deepstack_merger_list.{}.", index); }
 
-// The rows of the table next to a patch along one axis, and the share of the second. The first and
-// the last patch lie on the table's edges.
+// The two table indices next to a patch along one axis, and the weight of the second one. The first
+// and the last patch of the picture are at the edges of the table.
 struct TableTap {
   int32_t first = 0;
   int32_t second = 0;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// TableTower: transformer blocks with layer norms and GELU, whose patches get learned positions
-// from a table that is resampled to the picture's grid, beside the rotation of queries and keys.
+// TableTower: transformer blocks with layer norms and GELU. Patches get learned positions from a
+// table, which is resampled to the picture's grid; in addition, queries and keys are rotated.
 //     x += attn(norm1(x));  x += fc2(gelu(fc1(norm2(x))))
-// A merger makes a token of each cell: fc2(erf_gelu(fc1([norm(x_1) | norm(x_2) | ...]))). Some
-// blocks may have mergers of their own, whose norm comes after the patches are joined; their
-// features are added to the language model's first layers (Meng et al., "DeepStack",
-// arXiv:2406.04334).
+// A merger turns each cell of patches x_1, x_2, ... into the features of one token:
+// fc2(erf_gelu(fc1([norm(x_1) | norm(x_2) | ...]))). Some blocks may have a merger of their own,
+// which joins the patches before the norm. These features are added after the first layers of the
+// language model (Meng et al., "DeepStack", arXiv:2406.04334).
 #pragma once
 
 #include <string>
@@ -30,7 +30,8 @@ class TableTower final : public VisionTower {
   [[nodiscard]] bool has_patch_bias() const override { return true; }
 
  private:
-  // The features of a merger [T, out_size], within its scope.
+  // Builds the merger in whose scope `g` is, and returns its features [T, out_size]. `joins_first`:
+  // it joins the patches of a cell before the norm.
   [[nodiscard]] graph::Value merged(graph::GraphBuilder& g, graph::Value x, bool joins_first) const;
 };
 

@@ -17,7 +17,7 @@ using checkpoint::ConfigReader;
 constexpr ConfigReader::IntegerRange kPatchSide{1, 256};
 constexpr ConfigReader::IntegerRange kFew{1, 16};
 
-// The keys of all towers. `activation`: the only one that is served.
+// Reads the keys that all forms of towers have. `activation`: the only supported hidden_act.
 VisionConfig read_tower(ConfigReader& reader, TowerForm form, std::string_view activation) {
   VisionConfig config{
       .form = form,

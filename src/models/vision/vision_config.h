@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vision tower of a config.json ("vision_config") as typed, checked values. A family names the
-// reader of its towers (Family::read_tower).
+// The vision tower of a config.json ("vision_config") as typed, checked values. Family::read_tower
+// is the function that reads the towers of a model family.
 //
 // Threading: values.
 #pragma once
@@ -13,7 +13,7 @@
 namespace heddle::models {
 
 enum class TowerForm : uint8_t {
-  kTable,    // layer norms, GELU, a table of learned positions beside the rotation
+  kTable,    // layer norms, GELU; a table of learned positions in addition to the rotation
   kWindows,  // RMS norms, SwiGLU; most blocks attend within windows of a picture
 };
 
@@ -23,31 +23,32 @@ struct VisionConfig {
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;
   int64_t num_heads = 0;
-  int64_t patch = 0;     // pixels along a side
-  int64_t merge = 0;     // patches along a side of the cell that becomes one token
+  int64_t patch = 0;     // side of a patch in pixels
+  int64_t merge = 0;     // side of a cell, which becomes one token, in patches
   int64_t frames = 0;    // frames in a patch
   int64_t out_size = 0;  // width of the language model
   double rope_theta = 10000;
-  int64_t image_token = -1;  // the id in whose place a token of a picture stands
+  int64_t image_token = -1;  // id of the placeholder in a prompt for a token of a picture
 
   // kTable
-  int64_t table_side = 0;            // the table has a row for each cell of this square
-  std::vector<int64_t> deep_blocks;  // after these blocks the patches give features of their own,
-                                     // which the language model adds after its first layers
+  int64_t table_side = 0;            // side of the square grid whose cells are the table's rows
+  std::vector<int64_t> deep_blocks;  // blocks with a merger of their own; the language model adds
+                                     // their features after its first layers
 
   // kWindows
-  int64_t window = 0;                 // merged cells along a side
+  int64_t window = 0;                 // side of a window in cells
   std::vector<int64_t> whole_blocks;  // blocks that attend to the whole picture; ascending
 
   [[nodiscard]] int64_t head_dim() const { return hidden_size / num_heads; }
 
-  // Patches of a merged cell.
+  // The number of patches in a cell.
   [[nodiscard]] int64_t cell() const { return merge * merge; }
 
-  // Values of a patch: channels, frames, rows, columns.
+  // The number of values of a patch: channels x frames x rows x columns.
   [[nodiscard]] int64_t patch_values() const { return 3 * frames * patch * patch; }
 
-  // Width of the features of a token: for the embedding, then for each of deep_blocks.
+  // The width of a token's features: those that replace its embedding, then those of each of
+  // deep_blocks.
   [[nodiscard]] int64_t feature_width() const {
     return out_size * (1 + static_cast<int64_t>(deep_blocks.size()));
   }
@@ -55,8 +56,9 @@ struct VisionConfig {
   friend bool operator==(const VisionConfig&, const VisionConfig&) = default;
 };
 
-// Each reads the object "vision_config". Errors stay in the reader: kInvalidArgument for sizes that
-// do not fit each other, kUnimplemented for a known value that is not served; with key and value.
+// Read the object "vision_config". An error is kept in the reader and names key and value:
+// kInvalidArgument for sizes that do not match, kUnimplemented for known values that are not
+// supported.
 VisionConfig read_table_tower(checkpoint::ConfigReader& reader);
 
 // As read_table_tower(), for families whose towers have deep features: the list of their blocks may

@@ -22,7 +22,8 @@ constexpr const char* kPatchProduct = "patch_embed.proj";
 constexpr const char* kFrequencies = "inverse_frequencies";
 constexpr const char* kAxes = "axes";
 
-// A convolution whose kernel is as large as its step is a product of flattened patches.
+// The patch embedding is stored as a convolution. Its stride is as large as its kernel, so that it
+// is a product of flattened patches and a matrix.
 void add_patch_weights(std::vector<WeightSpec>& specs, const std::string& hub,
                        const VisionConfig& config, bool bias) {
   const int64_t N = config.hidden_size, K = config.patch_values();
@@ -54,8 +55,8 @@ std::vector<std::string> VisionTower::ignored_prefixes() {
 }
 
 DerivedWeights VisionTower::derive_weights() const {
-  // The first half of a head's pairs turns by the row of a patch, the second by its column, both
-  // with the same frequencies.
+  // The first half of a head's pairs is rotated by the row of a patch, the second half by its
+  // column, both with the same frequencies.
   const int64_t pairs = config_.head_dim() / 2, half = pairs / 2;
   Tensor frequencies({pairs}, DType::kF32), axes({pairs}, DType::kI32);
   for (int64_t i = 0; i < pairs; ++i) {

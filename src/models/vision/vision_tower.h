@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// VisionTower: a picture's patches to rows of features, one a token of the language model, as a
-// graph of the same ops. Like a Model it knows tensors and no device.
+// VisionTower: builds the graph that computes the features of a picture from its patches, one row
+// of features for each token of the language model. Like a Model it is independent of the device.
 //
-// A picture of h x w patches becomes T = h w / merge^2 tokens: Symbol::kTokens of the graph. Its
-// patches come cell by cell (media::PatchOrder::kMergedCells).
+// A picture of h x w patches becomes T = h w / merge^2 tokens; T is Symbol::kTokens of the graph.
+// The patches are ordered cell by cell (media::PatchOrder::kMergedCells).
 //
 // Threading: immutable after construction.
 #pragma once
@@ -20,7 +20,7 @@
 
 namespace heddle::models {
 
-// Patches from top to bottom and from left to right; each a multiple of VisionConfig::merge.
+// The size of a picture in patches; height and width must be multiples of VisionConfig::merge.
 struct PatchGrid {
   int64_t height = 0;
   int64_t width = 0;
@@ -28,10 +28,10 @@ struct PatchGrid {
   [[nodiscard]] int64_t patches() const { return height * width; }
 };
 
-// The inputs of the graph for a picture, which follow from the size of its grid.
+// The inputs of the graph that depend only on the size of the picture's grid.
 struct TowerInputs {
-  // The order in which cells enter: row i of cells is cell cells[i] of the picture. Empty: as they
-  // are.
+  // The order of the cells in the graph's input: its cell i is cell cells[i] of the picture. Empty:
+  // the order of the picture.
   std::vector<int32_t> cells;
   std::vector<Tensor> tensors;  // the graph's inputs after the patches, in order
 };
@@ -46,49 +46,53 @@ class VisionTower {
 
   [[nodiscard]] const VisionConfig& config() const { return config_; }
 
-  // Below "model.visual." or "visual." of a checkpoint.
+  // The weights of the tower; their names in a checkpoint begin with "model.visual." or "visual.".
   [[nodiscard]] std::vector<checkpoint::WeightSpec> weight_specs() const;
 
-  // Tensors of a checkpoint that are not the tower's, by the beginnings of their names.
+  // The first parts of the names of tensors that do not belong to the tower.
   [[nodiscard]] static std::vector<std::string> ignored_prefixes();
 
   [[nodiscard]] DerivedWeights derive_weights() const;
 
-  // Adds the graph's inputs, the patches [merge^2 T, patch_values()] first, and gives the features
-  // [T, feature_width()]. Errors stay in the builder.
+  // Adds the graph's inputs, the patches [merge^2 T, patch_values()] first, and returns the
+  // features [T, feature_width()]. Errors are kept in the builder.
   [[nodiscard]] graph::Value build(graph::GraphBuilder& g) const;
 
+  // Computes the inputs for a picture of this size.
   [[nodiscard]] virtual TowerInputs lay_out(const PatchGrid& grid) const = 0;
 
  protected:
   // Inputs that all towers have: [merge^2 T, 2] i32 each.
   struct PatchInputs {
     graph::Value positions;  // row and column of each patch
-    graph::Value segments;   // the picture, as ops/attention/segment_attention.h has segments
+    graph::Value segments;   // one segment: the whole picture (ops/attention/segment_attention.h)
   };
 
-  // The weights of the tower, whose names begin with `hub`.
+  // Adds the weights of the blocks and mergers. Their names in the checkpoint begin with `hub`.
   virtual void add_weights(std::vector<checkpoint::WeightSpec>& specs,
                            const std::string& hub) const = 0;
 
-  // From the patches after their product, x [merge^2 T, hidden_size].
+  // Builds the tower after the patch embedding, whose result is x [merge^2 T, hidden_size], and
+  // returns the features.
   virtual graph::Value build_blocks(graph::GraphBuilder& g, graph::Value x,
                                     const PatchInputs& inputs) const = 0;
 
-  // Whether the product of patches has a bias.
+  // Whether the patch embedding has a bias.
   [[nodiscard]] virtual bool has_patch_bias() const = 0;
 
-  // The first two of TowerInputs::tensors, for cells in this order.
+  // The tensors of PatchInputs, the first two of TowerInputs::tensors. `cells` is as in
+  // TowerInputs.
   [[nodiscard]] std::vector<Tensor> patch_tensors(const PatchGrid& grid,
                                                   const std::vector<int32_t>& cells) const;
 
-  // The attention of a block: x [merge^2 T, hidden_size] after its norm -> the same.
+  // The attention of a block, without norm and output projection: x [merge^2 T, hidden_size] -> the
+  // same shape.
   [[nodiscard]] graph::Value attend(graph::GraphBuilder& g, graph::Value x, graph::Value positions,
                                     graph::Value segments) const;
   void add_attention_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
                              const std::string& hub) const;
 
-  // An input of `width` numbers a patch.
+  // Adds an input of the graph that has `width` numbers for each patch.
   [[nodiscard]] graph::Value patch_input(graph::GraphBuilder& g, const char* name, DType dtype,
                                          int64_t width) const;
 
@@ -96,7 +100,7 @@ class VisionTower {
   VisionConfig config_;
 };
 
-// The tower of a configuration that read_table_tower() or read_window_tower() gave.
+// Creates the tower for a configuration from read_table_tower() or read_window_tower().
 std::unique_ptr<const VisionTower> make_vision_tower(const VisionConfig& config);
 
 }  // namespace heddle::models

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// WindowTower: transformer blocks with RMS norms and SwiGLU, most of which attend within windows of
-// a picture only. So that windows are segments, cells enter window by window; the features come out
-// in the picture's order.
+// WindowTower: transformer blocks with RMS norms and SwiGLU. In most blocks a patch attends only to
+// its window of the picture. The input has its cells ordered window by window, so that each window
+// is a segment; the features are in the picture's order.
 //     x += attn(norm1(x));  x += down(silu(gate(norm2(x))) * up(norm2(x)))
 // Bai et al., "Qwen2.5-VL Technical Report", arXiv:2502.13923.
 #pragma once

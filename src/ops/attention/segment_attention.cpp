@@ -9,7 +9,7 @@ namespace heddle::ops {
 
 namespace {
 
-// Whether the rows are cut into segments without a gap.
+// Checks that the segments cover all rows in order, without gaps or overlaps.
 Status check_segments(const TensorView& segments) {
   const int64_t num_rows = segments.shape[0];
   for (int64_t first = 0; first < num_rows;) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The heads of vision towers: a small picture's and a page's patches as one segment, and the same
-// patches in windows.
+// Sizes of vision towers: the patches of a small picture and of a page as one segment each, and the
+// patches of a page in windows of 64.
 #include <algorithm>
 #include <memory>
 

@@ -24,7 +24,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 namespace math = heddle::ops::simd::HWY_NAMESPACE;
 namespace tile = heddle::ops::tile::HWY_NAMESPACE;
 
-// Rows [first, first + count) of a head as f32, padded with zeros and scaled.
+// Copies rows [first, first + count) of one head to `to`, multiplied by `scale` and padded with
+// zeros to `padded` columns.
 void GatherHead(const TensorView& x, int64_t first, int64_t count, int64_t column, int64_t width,
                 int64_t padded, float scale, float* to) {
   for (int64_t i = 0; i < count; ++i, to += padded) {
@@ -34,8 +35,8 @@ void GatherHead(const TensorView& x, int64_t first, int64_t count, int64_t colum
   }
 }
 
-// Makes the scores of a row probabilities under the largest score so far. Returns the factor of
-// all that was summed before.
+// Replaces the scores of a row by exp(score - max), where max is the largest score so far, and
+// updates *max and *sum. Returns the factor that adapts earlier sums to the new max.
 float SoftmaxRow(float* scores, int64_t count, float* max, float* sum) {
   const tile::D d;
   constexpr auto kLanes = static_cast<int64_t>(tile::kLanes);
@@ -128,7 +129,7 @@ using segments::SegmentUnit;
 
 struct SegmentWorkspace {
   SegmentUnit* units = nullptr;
-  SegmentScratch worker;  // of worker 0; the others' follow
+  SegmentScratch worker;  // memory of worker 0; that of the other workers follows
 };
 
 SegmentWorkspace lay_out_segments(Scratch& scratch, int64_t num_rows, int64_t head_dim,

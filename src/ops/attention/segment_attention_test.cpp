@@ -103,7 +103,7 @@ TEST_P(SegmentAttentionTest, MatchesTheReferenceWhenSegmentsAndHeadsFillNoTile) 
 
 TEST_P(SegmentAttentionTest, TakesNoRows) { EXPECT_EQ(run(Heads({}, 2, 8, 1)).num_elements(), 0); }
 
-// The bits of a segment are those that it has alone, wherever it stands and whoever computes it.
+// A segment gets the same bits as when it is computed alone, at any position and by any thread.
 TEST_P(SegmentAttentionTest, KeepsSegmentsApartBitForBit) {
   const std::vector<int64_t> lengths = {70, 5, 130, 64};
   const Heads together(lengths, 2, 72, 9);
@@ -120,7 +120,7 @@ TEST_P(SegmentAttentionTest, KeepsSegmentsApartBitForBit) {
   }
 }
 
-// A score that dwarfs all others, in the first block of keys and in the last.
+// One key has scores far larger than all others. It is in the first or in the last block of keys.
 TEST_P(SegmentAttentionTest, StandsScoresFarApart) {
   for (const int64_t peak : {0, 150}) {
     Heads heads({160}, 1, 8, 3);

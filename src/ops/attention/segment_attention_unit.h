@@ -24,7 +24,7 @@ struct SegmentScratch {
   float* scores = nullptr;  // [kSegmentBlock, kSegmentBlock]
 };
 
-// The width of a head in scratch: whole vectors of every instruction set.
+// The padded width of a head in scratch: a multiple of every instruction set's vector width.
 [[nodiscard]] inline int64_t padded_segment_head(int64_t head_dim) {
   constexpr int64_t kMostLanes = 16;
   return (head_dim + kMostLanes - 1) / kMostLanes * kMostLanes;

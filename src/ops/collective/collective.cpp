@@ -17,7 +17,7 @@ namespace {
 
 using distributed::Shown;
 
-// Collectives of GPUs are not written yet: the ranks of a CpuContext meet in memory of the host.
+// Collectives are implemented for the CPU only, where ranks read each other's memory.
 Status check_ranks_of(const Context& context, const char* op) {
   if (context.device == DeviceKind::kCpu && context.ranks != nullptr) return {};
   return invalid_argument(fmt::format("{}: the context has no ranks that meet on the CPU", op));
@@ -39,7 +39,7 @@ void add_row(std::span<const Shown> ranks, int64_t t, const MutableTensorView& y
   }
 }
 
-// As integers: sums of floats would lose the sign of -0 and the bits of NaNs.
+// Combines the bits as integers: adding floats would lose the sign of -0 and the bits of NaNs.
 void join_row(std::span<const Shown> ranks, int64_t t, const MutableTensorView& y) {
   auto* const bits = y.row<float>(t);
   for (int64_t n = 0; n < y.shape[1]; ++n) {

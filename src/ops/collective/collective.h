@@ -17,22 +17,22 @@ namespace heddle::ops {
 
 enum class Reduction : uint8_t {
   kSum,
-  kBits,  // of fp32
+  kBits,  // bitwise or of fp32 numbers
 };
 
-// x and y [T, N], activations(context), whose rows may be strided. y must not overlap x: the other
-// ranks read x until all have returned. Cost: R T N numbers read, T N written; waits for all ranks.
-// Errors: kInvalidArgument where the tensors disagree or the context has no ranks; that of
-// distributed::RankGroup::meet().
+// x and y [T, N] in activations(context); rows may be strided. y must not overlap x, because the
+// other ranks read x until all have finished. Cost on each of R ranks: reads R T N numbers, writes
+// T N, waits for all ranks. Errors: kInvalidArgument if the tensors do not match or the context has
+// no ranks; those of distributed::RankGroup::meet().
 Status all_reduce(Context& context, Reduction reduction, const TensorView& x,
                   const MutableTensorView& y);
 
-// x [T, n] -> y [T, N]: rank r has `each` columns from r * each on, the last ranks fewer where N
-// has no more. As all_reduce(), but of any dtype.
+// x [T, n] -> y [T, N]: x of rank r has the columns of y from r * each to (r + 1) * each - 1. The
+// last ranks have fewer columns, or none, if y ends earlier. Any dtype; otherwise as all_reduce().
 Status gather_columns(Context& context, const TensorView& x, int64_t each,
                       const MutableTensorView& y);
 
-// The columns of rank `rank`.
+// The number of columns that x of rank `rank` has in gather_columns().
 [[nodiscard]] constexpr int64_t gathered_columns(int64_t rank, int64_t each, int64_t N) {
   const int64_t left = N - rank * each;
   return left < 0 ? 0 : (left < each ? left : each);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank does in a collective besides waiting for others: it is alone.
+// Measures the collectives in a group of one rank, that is, without waiting for other ranks.
 #include <chrono>
 #include <memory>
 #include <string_view>

@@ -10,7 +10,7 @@
 
 namespace heddle::ops {
 
-// Element [t, n] of all_reduce() of what the ranks have, in double.
+// Element [t, n] of all_reduce(), computed in double. `ranks` has the tensor of each rank.
 inline double all_reduce_reference(const std::vector<TensorView>& ranks, int64_t t, int64_t n) {
   double sum = 0;
   for (const TensorView& x : ranks) sum += element_of(x, t, n);

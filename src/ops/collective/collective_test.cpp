@@ -53,7 +53,7 @@ class Ranks {
   std::vector<std::unique_ptr<CpuContext>> contexts_;
 };
 
-// A tensor [T, width] of each rank in rows of `stride`.
+// A random tensor [T, width] for each rank, with rows `stride` elements apart.
 struct Parts {
   Parts(const std::vector<int64_t>& widths, int64_t T, int64_t stride) {
     for (const int64_t width : widths) {

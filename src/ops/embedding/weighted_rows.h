@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // y[t, h] = sum over k of weights[t, k] * table[rows[t, k], h]
-// Resampling of a table: the learned positions of a picture's patches are given for one grid and
-// interpolated for others, from 4 neighbours (bilinear) or 16 (bicubic).
+// Resamples a table: a model has learned positions for one grid of patches, and they are
+// interpolated for a picture of another size, from 4 neighbours (bilinear) or 16 (bicubic).
 #pragma once
 
 #include "core/tensor.h"
@@ -16,9 +16,10 @@ struct WeightedRowsArgs {
   MutableTensorView y;  // [T, H] activations(context)
 };
 
-// Summed in fp32 in the order of k, products rounded before they are added. Moves T*K*H elements
-// of the table, mostly from the cache, and T*H of y. Allocates nothing. Error: kInvalidArgument,
-// naming the tensor or the row that is not there; kUnimplemented on CUDA.
+// Sums are fp32, in the order of k; products are rounded before they are added. Reads T*K*H
+// elements of the table, mostly from the processor's caches, and writes T*H. Allocates nothing.
+// Error: kInvalidArgument, naming the tensor that does not match or the row that the table does not
+// have; kUnimplemented on CUDA.
 Status weighted_rows(Context& context, const WeightedRowsArgs& args);
 
 }  // namespace heddle::ops

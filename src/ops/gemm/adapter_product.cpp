@@ -54,7 +54,7 @@ int64_t end_of_run(const int32_t* values, int64_t begin, int64_t end) {
          values;
 }
 
-// Matrix `slot` of a stack [S, rows, width].
+// A product with matrix `slot` of a stack [S, rows, width].
 Product product_with(const TensorView& stack, int64_t slot) {
   const int64_t rows = stack.shape[1], width = stack.shape[2];
   return {.weight = static_cast<const std::byte*>(stack.data) +
@@ -199,7 +199,7 @@ Status infer_adapter_expand(std::span<const TensorMeta> inputs, const Attrs&,
   return {};
 }
 
-// The step's first T slots: a graph may hold those of the largest step.
+// The slots of the step's T rows: the graph's input may be as long as the largest step.
 TensorView slots_of(const TensorView& slots, int64_t T) {
   return {slots.data, slots.dtype, {std::min(T, slots.shape[0])}};
 }

@@ -30,7 +30,7 @@ struct AdapterData {
       parts.span<int32_t>()[static_cast<size_t>(i)] =
           static_cast<int32_t>(i % kAdapterColumns / (kAdapterColumns / kAdapterParts));
     }
-    // The first 64 rows are sequences with adapters in turn, a longer step is one prompt.
+    // Up to 64 rows are sequences that use the adapters in turn; more rows are one prompt.
     for (int64_t t = 0; t < T; ++t) {
       slots.span<int32_t>()[static_cast<size_t>(t)] =
           T > 64 ? 0 : static_cast<int32_t>(t % kAdapterSlots);

@@ -10,9 +10,9 @@
 
 namespace heddle::ops {
 
-// Returns y [T, N] after both products; `y` has it before. `x` [T, K], `a` [S, J, K], `b` [S, N,
-// R], `parts` [S, N], `slots` [T], `scales` [S]. `magnitude`, if not null, gets the sums of
-// absolute values that rounding errors are relative to.
+// Returns the result [T, N] of both products, which are added to `y`. `x` [T, K], `a` [S, J, K],
+// `b` [S, N, R], `parts` [S, N], `slots` [T], `scales` [S]. `magnitude`, if not null, gets the sums
+// of absolute values that rounding errors are relative to.
 inline std::vector<double> adapter_reference(const TensorView& x, const TensorView& a,
                                              const TensorView& b, const TensorView& parts,
                                              const TensorView& slots, const TensorView& scales,

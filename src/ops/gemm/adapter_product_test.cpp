@@ -39,7 +39,7 @@ struct SlotWeights {
         b(random_tensor({sizes.num_slots, sizes.N, sizes.R}, dtype, 2)),
         parts({sizes.num_slots, sizes.N}, DType::kI32),
         scales(random_tensor({sizes.num_slots}, DType::kF32, 3)) {
-    // Parts in runs of five columns, and each slot's in another order.
+    // The part changes after every five columns, in another order for each slot.
     for (int64_t i = 0; i < sizes.num_slots * sizes.N; ++i) {
       parts.span<int32_t>()[static_cast<size_t>(i)] =
           static_cast<int32_t>((i % sizes.N / 5 + i / sizes.N) % sizes.num_parts);
@@ -49,7 +49,7 @@ struct SlotWeights {
   Tensor a, b, parts, scales;
 };
 
-// Both products. Rows of x, h and y lie further apart than they are wide.
+// Runs both products. The rows of h are strided.
 class AdapterProductTest : public ::testing::Test {
  protected:
   Status run(const SlotWeights& slots, const std::vector<int32_t>& slot_of_row, const Tensor& x,
@@ -154,7 +154,7 @@ TEST_F(AdapterProductTest, ARowWithoutAnAdapterHasZerosBetweenTheProducts) {
   }
 }
 
-// Columns of a layer that are computed as several products get what they get in one.
+// Computing the columns of a layer in several calls gives the same bits as in one call.
 TEST_F(AdapterProductTest, ColumnsOfALayerMayBeApart) {
   const AdapterSizes sizes{40, 31, 8, 2, 2};
   const SlotWeights slots(sizes, DType::kF32);

@@ -15,7 +15,7 @@ namespace heddle::runner {
 
 namespace {
 
-// Every `cell` patches of `width` values, in another order of cells.
+// Copies cells of patches, each of `width` values, into the order `cells`.
 std::vector<float> in_order(std::span<const float> patches, const std::vector<int32_t>& cells,
                             int64_t width) {
   std::vector<float> ordered(patches.size());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// VisionEncoder: a checkpoint's vision tower, loaded and compiled: patches of a picture in,
-// features out. Each picture is computed alone, so its features depend on nothing but its patches.
+// VisionEncoder: the loaded and compiled vision tower of a checkpoint. It computes the features of
+// one picture at a time from its patches, so that they depend only on these patches.
 //
 // Threading: confined to one thread at a time. Cost: encode() allocates its inputs and its result.
 #pragma once
@@ -21,24 +21,24 @@ namespace heddle::runner {
 struct VisionOptions {
   std::filesystem::path model_dir;
   bool dummy_weights = false;
-  std::optional<DType> dtype;  // of the tower; none: as stored
+  std::optional<DType> dtype;  // dtype of the tower; none: as stored
   bool exact = false;          // implies fp32
-  int num_threads = 0;         // of loading
-  int64_t max_tokens = 1024;   // of a picture
+  int num_threads = 0;         // threads that load the weights
+  int64_t max_tokens = 1024;   // most tokens of a picture
 };
 
 class VisionEncoder {
  public:
-  // Reads config.json and the tower's weights, and compiles it for the device, whose context is
-  // exact as the options are. Error: those of models::load_vision_tower() and of loading;
-  // kUnimplemented where the device is not the CPU.
+  // Reads config.json and the tower's weights, and compiles the tower for the device. The device's
+  // context must have the mode options.exact (checked). Errors: those of
+  // models::load_vision_tower() and of loading; kUnimplemented if the device is not the CPU.
   static Result<std::unique_ptr<VisionEncoder>> create(const VisionOptions& options,
                                                        std::shared_ptr<ComputeDevice> device);
 
-  // `patches`: those of the grid, cell by cell, config().patch_values() each
+  // `patches` has config().patch_values() values for each patch of the grid, cell by cell
   // (media::Patches::values). Returns the features [tokens, config().feature_width()] f32. Error:
-  // kInvalidArgument for a grid that cells do not fill, for more tokens than max_tokens, and for
-  // another number of values than the grid has.
+  // kInvalidArgument if the sides of the grid are not multiples of config().merge, if the picture
+  // has more than max_tokens tokens, or if the number of values does not match the grid.
   Result<Tensor> encode(const models::PatchGrid& grid, std::span<const float> patches);
 
   [[nodiscard]] const models::VisionConfig& config() const { return tower_->config(); }

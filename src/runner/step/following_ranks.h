@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// FollowingRanks: the ranks of a pass beside rank 0. Each has a StepExecutor and pools of its own
-// and carries out the plans that rank 0's does; page and slot ids are equal on all of them. Rank
-// 0's output counts, and a rank that draws another token ends them all.
+// FollowingRanks: all ranks of a ForwardPass except rank 0. Each has a StepExecutor and pools of
+// its own and runs the same plans as rank 0, with the same page and slot ids. Only rank 0's output
+// is used. If a rank draws another token than rank 0, all ranks end with an error.
 //
 // Threading: as StepExecutor, on the thread of rank 0.
 #pragma once
@@ -14,18 +14,19 @@
 
 namespace heddle::runner {
 
-// Error: kDeviceLost, naming the first sequence for which rank `rank` drew other tokens than rank
-// 0.
+// Checks that rank `rank`, with the output `other`, drew the same tokens as rank 0. Error:
+// kDeviceLost, naming the first sequence whose tokens differ.
 Status compare_draws(const request::StepOutput& first, const request::StepOutput& other,
                      int64_t rank);
 
 class FollowingRanks {
  public:
-  // None.
+  // There are no ranks except rank 0.
   FollowingRanks() = default;
 
-  // `pools`: of every rank; those of rank 0, the first, are its executor's already. The other
-  // arguments are that executor's, less what makes drafts. The pass outlives *this.
+  // `pools` has an entry for each rank. That of rank 0 is not used, because its executor exists
+  // already. The other arguments are those of rank 0's executor, except that nothing drafts here.
+  // `pass` must outlive this object.
   FollowingRanks(ForwardPass& pass, std::vector<Pools> pools, const PoolSizes& sizes,
                  const request::StepLimits& limits, int64_t context_length, LogitRows logit_rows,
                  double simulated_acceptance = 0);
@@ -41,11 +42,12 @@ class FollowingRanks {
 
   [[nodiscard]] bool empty() const { return executors_.empty(); }
 
-  // As StepExecutor.
+  // Calls StepExecutor::prepare() for each of these ranks.
   Status prepare();
 
-  // first.run() and that of all others. Errors: those of ForwardPass::on_every_rank(); kDeviceLost,
-  // naming the sequence, where two ranks drew different tokens.
+  // Runs `plan` on all ranks; `first` is the executor of rank 0. Errors: those of
+  // ForwardPass::on_every_rank(); kDeviceLost, naming the sequence, if a rank drew other tokens
+  // than rank 0.
   Status run(StepExecutor& first, const request::BatchPlan& plan, request::StepOutput& output);
 
  private:

@@ -307,7 +307,7 @@ struct BatchRunner::Batch {
   std::string reason;    // the value for the record's `cut_short`; "": the batch is not cut short
   std::vector<BatchError> errors;  // the errors for the record if the batch is cut short
   bool finishing = false;
-  bool waits_for_disk = false;  // a step of the end failed
+  bool waits_for_disk = false;  // a step of ending the batch failed and is retried
 
   // Cancels the running requests; their lines stay without answers.
   void drop_live() {
@@ -340,7 +340,7 @@ Json BatchRunner::describe(const Batch& batch) {
                  {"failed", batch.num_failed}}},
                {"metadata", record.order.metadata}};
   for (const auto& [name, time] : record.times) json[name] = time;
-  // An error is shown before it is on disk: of a full disk it says that there has to be room.
+  // Errors are shown even before they are on disk, so that a client learns that the disk is full.
   const auto& errors = record.errors.empty() ? batch.errors : record.errors;
   if (!errors.empty()) json["errors"] = errors_json(errors);
   if (record.has_output) json["output_file_id"] = record.output_file_id;
@@ -439,7 +439,7 @@ void BatchRunner::create(BatchOrder order, OnShown on_shown) {
   work(
       [this, id = batch->id, text = record.to_text()] {
         const Status saved = files_.save_record(id, text);
-        if (!saved.ok()) files_.remove_record(id);  // it is there where only its sync failed
+        if (!saved.ok()) files_.remove_record(id);  // it exists if only its sync failed
         return saved;
       },
       [this, batch, on_shown = std::move(on_shown)](const Status& status) {
@@ -531,7 +531,7 @@ void BatchRunner::cancel(const std::string& id, std::string_view holder, OnShown
                                      "it, since its cancellation could not be stored: {}. That is "
                                      "tried again until there is room.",
                                      status.message())});
-          // As the active one it is ended when the disk has room.
+          // The batch becomes the active one, which tries to end until the disk has room.
           if (!has_begun) waiting_.push_front(batch);
           start_next();
         }
@@ -654,8 +654,8 @@ void BatchRunner::start(const BatchPointer& batch) {
       [this, batch, read](const Status& status) {
         if (!status.ok()) {
           // The earlier answers are unknown, and the batch must not end without them.
-          log_warning(fmt::format("The files of {} cannot be read, which is tried again: {}",
-                                  batch->id, status.message()));
+          log_warning(fmt::format("The files of batch {} cannot be read; retrying: {}", batch->id,
+                                  status.message()));
           batch->outputs = nullptr;
           host_.post_after(kRecoverySeconds, [this, batch] { start(batch); });
           return;
@@ -822,8 +822,8 @@ void BatchRunner::finish(const BatchPointer& batch) {
       });
 }
 
-// Requests that were not answered go to the error file. Where the store is full and the disk is
-// not, as writing the record shows, those that do not fit are left out.
+// Writes a line to the error file for each request without an answer. If that fails but the record
+// can be written, the store is full and not the disk. The remaining lines are then left out.
 void BatchRunner::write_unanswered(const BatchPointer& batch) {
   work(
       [batch, outputs = batch->outputs, reason = batch->reason] {
@@ -886,12 +886,13 @@ void BatchRunner::end(const BatchPointer& batch) {
       });
 }
 
-// The disk did not take a step of the end: does that step again, and logs the first such failure.
+// Calls `step` again after kRetrySeconds: a step of ending the batch, which failed because of the
+// disk. Logs only the first failure.
 void BatchRunner::retry_later(const BatchPointer& batch, const Status& status,
                               void (BatchRunner::*step)(const BatchPointer&)) {
   if (!std::exchange(batch->waits_for_disk, true)) {
-    log_warning(fmt::format("The end of {} cannot be stored, which is tried again until it is: {}",
-                            batch->id, status.message()));
+    log_warning(fmt::format("Batch {} cannot be ended on disk; retrying until it is: {}", batch->id,
+                            status.message()));
   }
   host_.post_after(kRetrySeconds, [this, batch, step] { (this->*step)(batch); });
 }

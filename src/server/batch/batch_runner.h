@@ -3,7 +3,7 @@
 // requests of a batch are dispatched like all others, but give way to them. A batch uses at most
 // half of the engine's batch slots, and it adds a request only while nothing waits in the queue (or
 // none of its own requests runs). If the server has priorities (--enable-priority-scheduling), its
-// requests have the least urgent one. A request that is refused for overload is sent again later.
+// requests have the lowest priority. A request that is refused for overload is sent again later.
 //
 // A batch survives a restart if the FileStore does. On disk it is a record, a JSON object that is
 // replaced as a whole at each change of its state, and up to two files, to which lines are
@@ -18,8 +18,8 @@
 //   6. Both files are synced and described, and so become files of the store.
 //   7. The record, `completed`, `failed`, `expired` or `cancelled`, with the counts.
 //
-// A client is shown a state once the record says it: what it saw is what a server finds that starts
-// later. Errors alone are shown before.
+// A client sees a new state only when the record has it, so that a server that starts later finds
+// every state that a client saw. Only errors are shown before they are in the record.
 //
 // A cancellation is answered once its record is on disk. For every record that has not ended, a
 // server that starts (restore(), resume()) finds one of these cases:
@@ -43,13 +43,14 @@
 // counted and is sent again at the next start. The same holds while the engine has failed.
 //
 // When the disk or the store is full, the batch ends as `failed` with all lines that were counted.
-// If the disk has no room for steps 4 to 7 either, these are repeated until they are done, and
-// the batches after it wait; a server that starts before that goes on with the batch.
+// If the disk has no room for steps 4 to 7 either, they are retried until they succeed, and the
+// batches after it wait. A server that starts before that resumes the batch.
 //
 // Threading: confined to the I/O thread, except restore(); workers read and write the files.
-// Bounds:    kMaxBatches are remembered; ended ones make space, the oldest of the key that has
-//            most. kMaxUnfinished run or wait, and a holder may have only its share of them. A day
-//            after its creation a batch ends with the answers that it has.
+// Bounds:    At most kMaxBatches are remembered. For a further one, the oldest ended batch of the
+//            key with the most ended ones is forgotten. At most kMaxUnfinished run or wait, and a
+//            holder may have only its share of them. A day after its creation a batch ends with the
+//            answers that it has.
 // Lifetime:  the host and the store outlive the runner.
 #pragma once
 
@@ -155,7 +156,7 @@ class BatchRunner {
   void work(std::function<Status()> on_worker, std::function<void(const Status&)> then);
 
   // Changes the record of a batch, on disk and then here, one change after the other. `then` gets
-  // the outcome; a record that could not be written is as before.
+  // the outcome. If the record cannot be written, it is not changed.
   void change(const BatchPointer& batch, std::function<void(Record&)> edit,
               std::function<void(const Status&)> then);
   void write_next_change(const BatchPointer& batch);
