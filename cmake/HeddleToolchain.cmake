@@ -13,10 +13,11 @@ set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 set(CMAKE_CUDA_FLAGS_RELEASE "-O3 -DNDEBUG --compress-mode=size -Xptxas=-v")
 
 # ccache takes what a file includes from the compiler's own list (depend mode) instead of preprocessing it
-# first, and trusts precompiled headers.
+# first, and trusts precompiled headers. Paths below the root count as relative ones: so build/cuda takes what its
+# host code shares with build/release from the cache, and one clone what another one has compiled.
 find_program(CCACHE ccache)
 if(CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_DEPEND=1
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_DEPEND=1
     CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE})
 endif()
 set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CURRENT_LIST_DIR}/keep_log.sh)

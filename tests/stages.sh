@@ -14,9 +14,11 @@ readonly risky_suites=(core device checkpoint media tokenizer chat cache schedul
 # one answer after the other.
 readonly threaded_suites=(device media runner engine server server_integration)
 readonly text_cases="*AnswerMatrix*:*LooseAnswers*:StructuredOutputTest.*:OddHistoriesTest.*:AnswerFormTest.*:ForcedCallsTest.*:JsonTextTest.*"
-# Compiled with the thread sanitizer's suites, though none of them runs these: tools/ and, below it, verify/, and the
-# suites that are too slow with a sanitizer. clang proves their locks (-Wthread-safety).
-readonly proven_targets=(heddle_tools heddle_integration_test heddle_oracle_test)
+# Statistics over long simulations, which the address sanitizer makes no truer.
+readonly statistical_cases="DraftRegretTest.*"
+# Compiled with the thread sanitizer's suites, though none of them runs it: tools/ and, below it, verify/. clang proves
+# their locks (-Wthread-safety); those of test code are left to ./run lint.
+readonly proven_targets=(heddle_tools)
 
 # The limit of the tracked files, which every clone carries; larger data lies below HEDDLE_SHARED.
 readonly max_tree_mib=38
@@ -448,7 +450,7 @@ run_stages() {
         stage "build cuda" stage_build_cuda
       fi
       name_unreported_suites
-      stage "address, undefined sanitizers" stage_sanitized "$asan" "${risky_suites[*]}" ""
+      stage "address, undefined sanitizers" stage_sanitized "$asan" "${risky_suites[*]}" "-$statistical_cases"
       if [[ $built == *" $asan"* && -s $root/build/$asan/fuzz_programs.txt ]]; then
         stage "fuzzing" stage_fuzz
       fi

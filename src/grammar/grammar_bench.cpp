@@ -3,7 +3,6 @@
 // 151,669 tokens, from the folder named by HEDDLE_SHARED (without it, a vocabulary of as many made
 // up words).
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -183,8 +182,7 @@ void first_use_of_schema(benchmark::State& state, const std::string& schema) {
 
 // Registers bench/shapes/tool_schemas.json.
 const bool kSchemasAreRegistered = [] {
-  const std::filesystem::path source = __FILE__;
-  std::ifstream file(source.parent_path() / "../../bench/shapes/tool_schemas.json");
+  std::ifstream file(HEDDLE_SOURCE_DIR "/bench/shapes/tool_schemas.json");
   const auto schemas = nlohmann::ordered_json::parse(file, nullptr, false);
   if (!schemas.is_object()) return false;
   for (const auto& [name, schema] : schemas.items()) {
