@@ -432,7 +432,7 @@ TEST(SharedEngine, AnswersAsOneRankDoes) {
 // 342 tokens do not fit into 256: one request is retracted and computed again.
 TEST(SharedEngine, AnswersAsOneRankDoesWhenARequestIsRetracted) {
   const SpeculativeOptions none = {.algorithm = DraftAlgorithm::kNone};
-  EXPECT_EQ(shared_answers({.max_total_tokens = 256, .num_ranks = 2, .speculative = none}),
+  EXPECT_EQ(shared_answers({.num_ranks = 2, .max_total_tokens = 256, .speculative = none}),
             shared_answers({.speculative = none}));
 }
 

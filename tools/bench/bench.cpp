@@ -208,7 +208,7 @@ Status run_ops(const OpsCommand& command) {
   const ops::Roofline roofline = ops::measure_roofline(context);
   ordered_json json = {{"benchmark", "ops"},
                        {"exact", command.exact},
-                       {"machine", machine_json(pool, roofline)},
+                       {"machine", machine_json(roofline)},
                        {"rows", ordered_json::array()}};
   Table table({"op", "shape", "us", "GB/s", "GFLOP/s", "of roofline"});
   for (ops::OpBenchmark& next : benchmarks) {
