@@ -145,26 +145,38 @@ function(heddle_library folder)
   endif()
 endfunction()
 
-# heddle_test_options(TARGET): how test code compiles. A third off the build and still quick; at -O1 g++ takes
-# a std::variant for uninitialised. No -fPIE, which an object library, as the one that precompiles for tests,
-# could not have; g++ on Debian does it unasked.
+# heddle_test_options(TARGET [LIGHT]): how test code compiles. At -O1, which takes a third off the build and is still
+# quick; LIGHT suites, which mostly wait for what they test, at -O0, which takes off another third. At -O1 g++ takes a
+# std::variant for uninitialised. No -fPIE, which an object library, as the one that precompiles for tests, could not
+# have; g++ on Debian does it unasked.
 function(heddle_test_options target)
+  cmake_parse_arguments(ARG "LIGHT" "" "" ${ARGN})
+  set(level -O1)
+  if(ARG_LIGHT)
+    set(level -O0)
+  endif()
   target_compile_options(${target} PRIVATE
-    $<$<CONFIG:Release>:-O1> $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
+    $<$<CONFIG:Release>:${level}> $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
 endfunction()
 
-# heddle_test(heddle_FOLDER_test [KIND kind] [SHARDS count] SOURCES file... LINK target...)
+# heddle_test(heddle_FOLDER_test [LIGHT] [KIND kind] [SHARDS count] SOURCES file... LINK target...)
 #   A GoogleTest program, known to ctest and to `./run test`. Its labels are FOLDER and its kind: unit (the
 #   default), integration, oracle or server. With SHARDS its cases are dealt out to as many ctest tests, so that
 #   the longest programs do not keep one core busy at the end while the others idle. Each test leaves the
 #   report of GoogleTest in BUILD/test-results/NAME.json.
 function(heddle_test name)
-  cmake_parse_arguments(ARG "" "KIND;SHARDS" "SOURCES;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "LIGHT" "KIND;SHARDS" "SOURCES;LINK" ${ARGN})
+  set(light "")
+  set(precompiled TEST)
+  if(ARG_LIGHT)
+    set(light LIGHT)
+    set(precompiled LIGHT_TEST)
+  endif()
   add_executable(${name} ${ARG_SOURCES})
-  heddle_test_options(${name})
+  heddle_test_options(${name} ${light})
   target_link_libraries(${name} PRIVATE ${ARG_LINK} heddle_test_support GTest::gmock GTest::gtest_main)
-  heddle_precompile(${name} TEST)
+  heddle_precompile(${name} ${precompiled})
   set_property(GLOBAL APPEND PROPERTY HEDDLE_TEST_PROGRAMS ${name})
 
   string(REGEX REPLACE "^heddle_(.*)_test$" "\\1" folder ${name})
