@@ -12,7 +12,7 @@ source "$root/tests/ptxas_notes.sh"
 readonly risky_suites=(core device checkpoint media tokenizer chat cache scheduler engine server server_integration)
 # Suites with more than one thread, and the longest ones of the server's that are about texts: one client that asks for
 # one answer after the other.
-readonly threaded_suites=(device media runner engine server server_integration)
+readonly threaded_suites=(device distributed media runner engine server server_integration)
 readonly text_cases="*AnswerMatrix*:*LooseAnswers*:StructuredOutputTest.*:OddHistoriesTest.*:AnswerFormTest.*:ForcedCallsTest.*:JsonTextTest.*"
 # Statistics over long simulations, which the address sanitizer makes no truer.
 readonly statistical_cases="DraftRegretTest.*"
