@@ -2,6 +2,7 @@
 #include "ops/gemm/adapter_product.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -21,28 +22,32 @@ Status check_adapter_device(const Context& context, const char* op) {
       fmt::format("{} runs on the CPU only; merge the adapter with heddle merge", op));
 }
 
-// Checks that `list`, which is dense, has only numbers from `low` to `high`.
-Status check_adapter_list(const char* op, const char* name, const TensorView& list, int64_t low,
-                          int64_t high) {
-  const auto* const values = list.as<int32_t>();
-  const int64_t count = list.num_elements();
+// Checks that each row has one of `num_slots` slots, or -1 for none.
+Status check_slots(const char* op, const TensorView& slots, int64_t num_slots) {
+  const auto* const values = slots.as<int32_t>();
+  const int64_t T = slots.shape[0];
   const auto* const wrong = std::find_if(
-      values, values + count, [&](int32_t value) { return value < low || value > high; });
-  if (wrong == values + count) return ok_status();
-  return invalid_argument(fmt::format("{}: {} has {} at index {}, it must be from {} to {}", op,
-                                      name, *wrong, wrong - values, low, high));
+      values, values + T, [&](int32_t slot) { return slot < -1 || slot >= num_slots; });
+  if (wrong == values + T) return ok_status();
+  return invalid_argument(fmt::format("{}: slots has {} at index {}, it must be from -1 to {}", op,
+                                      *wrong, wrong - values, num_slots - 1));
 }
 
-// Checks the parts of the slots that rows have; others may be empty.
+// Checks the parts of the columns that the product fills, for the slots that rows have; those of
+// other slots may be anything.
 Status check_parts(const AdapterExpandArgs& args, int64_t num_parts) {
-  const int64_t W = args.parts.shape[1];
-  int32_t checked = -1;
-  for (int64_t t = 0; t < args.slots.shape[0]; ++t) {
-    const int32_t slot = args.slots.as<int32_t>()[t];
-    if (slot < 0 || slot == checked) continue;
-    const TensorView row(args.parts.as<int32_t>() + slot * W, DType::kI32, {W});
-    HEDDLE_RETURN_IF_ERROR(check_adapter_list("adapter_expand", "parts", row, 0, num_parts - 1));
-    checked = slot;
+  const auto* const slots = args.slots.as<int32_t>();
+  const int64_t T = args.slots.shape[0], N = args.y.shape[1];
+  const auto [S, W] = std::pair(args.parts.shape[0], args.parts.shape[1]);
+  for (int32_t slot = 0; slot < S; ++slot) {
+    if (std::find(slots, slots + T, slot) == slots + T) continue;
+    const int32_t* const parts = args.parts.as<int32_t>() + slot * W + args.first;
+    const auto* const wrong =
+        std::find_if(parts, parts + N, [&](int32_t part) { return part < 0 || part >= num_parts; });
+    if (wrong == parts + N) continue;
+    return invalid_argument(fmt::format(
+        "adapter_expand: parts has {} for column {} of slot {}, it must be from 0 to {}", *wrong,
+        args.first + (wrong - parts), slot, num_parts - 1));
   }
   return ok_status();
 }
@@ -126,7 +131,7 @@ Status adapter_shrink(Context& context, const AdapterShrinkArgs& args) {
   require_row_stride(contract, "h", args.h);
   HEDDLE_RETURN_IF_ERROR(contract.require(args.a.dense(), "a", 0, "be dense").status());
   HEDDLE_RETURN_IF_ERROR(check_adapter_device(context, "adapter_shrink"));
-  HEDDLE_RETURN_IF_ERROR(check_adapter_list("adapter_shrink", "slots", args.slots, -1, S - 1));
+  HEDDLE_RETURN_IF_ERROR(check_slots("adapter_shrink", args.slots, S));
   for_row_ranges(static_cast<CpuContext&>(context).pool, T, K * J / 4,
                  [&](int64_t begin, int64_t end) { shrink_rows(args, begin, end); });
   return ok_status();
@@ -152,7 +157,7 @@ Status adapter_expand(Context& context, const AdapterExpandArgs& args) {
                              .require(args.parts.dense(), "parts", 0, "be dense")
                              .status());
   HEDDLE_RETURN_IF_ERROR(check_adapter_device(context, "adapter_expand"));
-  HEDDLE_RETURN_IF_ERROR(check_adapter_list("adapter_expand", "slots", args.slots, -1, S - 1));
+  HEDDLE_RETURN_IF_ERROR(check_slots("adapter_expand", args.slots, S));
   HEDDLE_RETURN_IF_ERROR(check_parts(args, J / R));
   for_row_ranges(static_cast<CpuContext&>(context).pool, T, N * R / 4,
                  [&](int64_t begin, int64_t end) { expand_rows(args, begin, end); });

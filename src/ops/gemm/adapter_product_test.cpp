@@ -183,8 +183,9 @@ TEST_F(AdapterProductTest, NamesWhatDoesNotFit) {
   EXPECT_THAT(message(as_is, {0, 2}),
               HasSubstr("adapter_shrink: slots has 2 at index 1, it must be from -1 to 1"));
   EXPECT_THAT(message(as_is, {-2, 0}), HasSubstr("slots has -2 at index 0"));
-  EXPECT_THAT(message([](SlotWeights& s, Tensor&, Tensor&) { s.parts.span<int32_t>()[7] = 2; }),
-              HasSubstr("adapter_expand: parts has 2 at index 1, it must be from 0 to 1"));
+  EXPECT_THAT(
+      message([](SlotWeights& s, Tensor&, Tensor&) { s.parts.span<int32_t>()[7] = 2; }),
+      HasSubstr("adapter_expand: parts has 2 for column 1 of slot 1, it must be from 0 to 1"));
   EXPECT_EQ(
       message([](SlotWeights& s, Tensor&, Tensor&) { s.parts.span<int32_t>()[7] = 2; }, {0, -1}),
       "")
