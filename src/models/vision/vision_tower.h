@@ -100,7 +100,8 @@ class VisionTower {
   VisionConfig config_;
 };
 
-// Creates the tower for a configuration from read_table_tower() or read_window_tower().
+// Creates the tower for a configuration from read_table_tower(), read_deep_tower() or
+// read_window_tower().
 std::unique_ptr<const VisionTower> make_vision_tower(const VisionConfig& config);
 
 }  // namespace heddle::models
