@@ -12,12 +12,15 @@
 #include "checkpoint/gguf_model.h"
 #include "checkpoint/gguf_weights.h"
 #include "checkpoint/readable.h"
+#include "core/remedy.h"
 #include "models/gguf_translation.h"
 #include "models/registry.h"
 
 namespace heddle::models {
 
 namespace {
+
+constexpr std::string_view kConvert = "download the file again, or another conversion of the model";
 
 // Finds the family of the file's architecture. Error: kDataLoss without general.architecture;
 // kUnimplemented for an unsupported one.
@@ -58,14 +61,14 @@ Result<GgufTranslation> translate(const checkpoint::GgufModel& model) {
 Result<std::string> gguf_config_text(const std::filesystem::path& path) {
   HEDDLE_ASSIGN_OR_RETURN(const checkpoint::GgufModel model, checkpoint::GgufModel::open(path));
   const Result<GgufTranslation> gguf = translate(model);
-  if (!gguf.ok()) return gguf.status().with_context(path.string());
+  if (!gguf.ok()) return with_remedy(gguf.status(), kConvert).with_context(path.string());
   return gguf->config_json();
 }
 
 Result<checkpoint::ModelConfig> load_gguf_config(const std::filesystem::path& path) {
   HEDDLE_ASSIGN_OR_RETURN(const checkpoint::GgufModel model, checkpoint::GgufModel::open(path));
   const Result<GgufTranslation> gguf = translate(model);
-  if (!gguf.ok()) return gguf.status().with_context(path.string());
+  if (!gguf.ok()) return with_remedy(gguf.status(), kConvert).with_context(path.string());
   Result<checkpoint::ModelConfig> config = parse_config(gguf->config_json());
   if (!config.ok()) {
     return config.status().with_context(path.string() + ", its metadata as a config.json");
@@ -81,12 +84,12 @@ Result<std::unique_ptr<const checkpoint::WeightSource>> open_gguf_weights(
     const std::filesystem::path& path) {
   HEDDLE_ASSIGN_OR_RETURN(checkpoint::GgufModel model, checkpoint::GgufModel::open(path));
   Result<GgufTranslation> gguf = translate(model);
-  if (!gguf.ok()) return gguf.status().with_context(path.string());
+  if (!gguf.ok()) return with_remedy(gguf.status(), kConvert).with_context(path.string());
   std::vector<checkpoint::GgufSource> sources = gguf->take_sources();
   const std::vector<std::string> left_out = gguf->take_left_out();
   Result<checkpoint::GgufWeights> weights =
       checkpoint::GgufWeights::create(std::move(model), std::move(sources), left_out);
-  if (!weights.ok()) return weights.status().with_context(path.string());
+  if (!weights.ok()) return with_remedy(weights.status(), kConvert).with_context(path.string());
   return std::unique_ptr<const checkpoint::WeightSource>(
       std::make_unique<checkpoint::GgufWeights>(std::move(weights).value()));
 }

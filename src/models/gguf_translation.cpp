@@ -177,8 +177,7 @@ std::optional<int64_t> GgufTranslation::integer(std::string_view key) {
 bool GgufTranslation::is_size(std::string_view key, int64_t value) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   if (value >= -1 && value <= kMost) return true;
-  fail(data_loss(
-      fmt::format("{} is {}; no model has more than {}", readable(full_key(key)), value, kMost)));
+  fail(data_loss(fmt::format("{} is {}, more than {}", readable(full_key(key)), value, kMost)));
   return false;
 }
 

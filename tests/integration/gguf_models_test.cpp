@@ -424,7 +424,7 @@ TEST(GgufModels, NameWhatIsNotServedBeforeAnyWeightIsRead) {
   absurd.writer().u32("llama.expert_count", 4);
   absurd.write_gguf();
   EXPECT_THAT(load_error(absurd).message(),
-              HasSubstr("llama.expert_used_count\" is 4294967295; no model has more than"));
+              HasSubstr("llama.expert_used_count\" is 4294967295, more than"));
   GgufTwin divisors = twin();
   divisors.writer().tensor("rope_freqs.weight", {32}, std::vector<float>(32, 3));
   divisors.write_gguf();

@@ -17,7 +17,8 @@ using checkpoint::ModelConfig;
 Status check_fits(const ModelConfig& config, const ModelConfig& target) {
   const auto differs = [](const char* key, int64_t value, int64_t of_model) {
     return invalid_argument(fmt::format(
-        "{} is {}, that of the model {}: it drafts for another model", key, value, of_model));
+        "{} is {}, that of the model {}: it drafts for another model; name a draft of this one",
+        key, value, of_model));
   };
   if (config.hidden_size != target.hidden_size) {
     return differs("hidden_size", config.hidden_size, target.hidden_size);

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "checkpoint/config_reader.h"
+#include "core/remedy.h"
 #include "models/drafts/draft_config.h"
 #include "models/drafts/eagle_layer.h"
 #include "models/layers/linear.h"
@@ -107,15 +108,17 @@ class Eagle3 final : public DraftModel {
       return ids;
     }
     if (!stored || stored->stored_dtype != "I64" || stored->shape != Shape{count}) {
-      return data_loss(fmt::format("{} is not there as {} numbers of I64", kIdDifferences, count));
+      return data_loss(fmt::format("{} is not there as {} numbers of I64; download the draft again",
+                                   kIdDifferences, count));
     }
     for (int64_t i = 0; i < count; ++i) {
       int64_t difference = 0;
       std::memcpy(&difference, static_cast<const std::byte*>(stored->data) + 8 * i, 8);
       const int64_t most = target_.vocab_size - 1 - i;
       if (difference < -i || difference > most) {
-        return data_loss(fmt::format("{}[{}] is {}; the model has {} tokens", kIdDifferences, i,
-                                     difference, target_.vocab_size));
+        return data_loss(
+            fmt::format("{}[{}] is {}, but the model has {} tokens; name a draft of this model",
+                        kIdDifferences, i, difference, target_.vocab_size));
       }
       ids.push_back(static_cast<TokenId>(i + difference));
     }
@@ -204,7 +207,10 @@ Result<std::unique_ptr<const DraftModel>> load_eagle3(const std::filesystem::pat
       const ModelConfig config,
       load_draft_config(folder, {.family = "EAGLE-3", .read = read_eagle3_config}, target));
   const Status fits = check_layers(config, target);
-  if (!fits.ok()) return fits.with_context((folder / "config.json").string());
+  if (!fits.ok()) {
+    return with_remedy(fits, "name a draft that was trained for this model")
+        .with_context((folder / "config.json").string());
+  }
   return std::unique_ptr<const DraftModel>(std::make_unique<Eagle3>(config, target));
 }
 

@@ -91,8 +91,9 @@ TEST_F(Eagle3ConfigTest, ItsIdsAreMappedOnce) {
   ASSERT_TRUE(ids.ok()) << ids.status().to_string();
   ASSERT_EQ(ids->size(), 100u);
   for (TokenId own = 0; own < 100; ++own) EXPECT_EQ((*ids)[static_cast<size_t>(own)], 3 * own);
-  EXPECT_THAT(ids_of(2, 221).status().message(),
-              HasSubstr("d2t[99] is 221; the model has 320 tokens"));
+  EXPECT_THAT(
+      ids_of(2, 221).status().message(),
+      HasSubstr("d2t[99] is 221, but the model has 320 tokens; name a draft of this model"));
   EXPECT_THAT(ids_of(2, -100).status().message(), HasSubstr("d2t[99] is -100"));
   EXPECT_THAT(ids_of(3, 3 * 99).status().message(), HasSubstr("d2t[80] is 240"))
       << "ids of the model in place of differences";
