@@ -313,6 +313,36 @@ TEST(AnswerParserTest, ACutCallKeepsWhatThereIsOfIt) {
   });
 }
 
+// A cut answer ends with no piece of a mark, wherever the mark may stand.
+TEST(AnswerParserTest, ACutMarkIsNoText) {
+  constexpr auto kGranite = ReasoningFormat::kGranite;
+  constexpr auto kCohere = ReasoningFormat::kCohere;
+  const auto cut = [](std::string text, ReasoningFormat format, std::string content,
+                      std::string thought) {
+    return Sample{.text = std::move(text),
+                  .reasoning = format,
+                  .content = std::move(content),
+                  .thought = std::move(thought),
+                  .end = TextEnd::kCut};
+  };
+  check_all({
+      cut("<think>Hm</think>\n<resp", kGranite, "", "Hm"),
+      cut("<think>Hm</think>\n\n<r", kGranite, "", "Hm"),
+      cut("<think>Hm\n<respon", kGranite, "", "Hm\n"),
+      cut("<resp", kGranite, "", ""),
+      cut("<think>Hm</think>\n<response>Hi</respon", kGranite, "Hi", "Hm"),
+      cut("<|START_THINKING|>Hm<|START_TE", kCohere, "", "Hm"),
+      cut("<|START_THINKING|>Hm<|END_THINKING|><|START_RES", kCohere, "", "Hm"),
+      cut("<|START_TEXT|>Hi<|END_TE", kCohere, "Hi", ""),
+      cut("</thi", kThink, "", ""),
+      cut("<think>Hm</think></thi", kThink, "", "Hm"),
+      cut("<think>Hm</think>\n<thi", kThink, "", "Hm"),
+      cut("[THINK]Hm[/THINK][/THI", ReasoningFormat::kMistral, "", "Hm"),
+      cut("◁think▷Hm◁/think▷◁/thi", ReasoningFormat::kKimi, "", "Hm"),
+      cut("<think>Hm</think>\n<respect>", kGranite, "<respect>", "Hm"),
+  });
+}
+
 TEST(AnswerParserTest, Qwen3CoderValuesHaveTheTypesOfTheSchema) {
   const auto call = [](std::string parameters) {
     return "<tool_call>\n<function=w>\n" + parameters + "</function>\n</tool_call>";

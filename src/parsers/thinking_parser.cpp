@@ -294,12 +294,10 @@ size_t ThinkingParser::read_start(std::string_view text, TextEnd end, AnswerDelt
       follows_tag_ = true;
       return space + close.size;
     }
-    if (open.match == Match::kMore || close.match == Match::kMore) {
-      if (end == TextEnd::kNone) return 0;
-      if (end == TextEnd::kCut && !rest.empty() && tags_.open.starts_with(rest)) {
-        return text.size();
-      }
+    if (end == TextEnd::kNone && (open.match == Match::kMore || close.match == Match::kMore)) {
+      return 0;
     }
+    if (end == TextEnd::kCut && begins_mark(rest)) return text.size();
   }
   state_ = inside_ ? State::kReasoning : State::kContent;
   return 0;
@@ -340,8 +338,15 @@ size_t ThinkingParser::read_after_close(std::string_view text, TextEnd end, Answ
   if (end == TextEnd::kNone && (close.match == Match::kMore || open.match == Match::kMore)) {
     return 0;
   }
+  if (end == TextEnd::kCut && begins_mark(text)) return text.size();
   state_ = State::kContent;
   return 0;
+}
+
+// Whether `text` is the beginning of a tag around reasoning, or of the tag at which content begins.
+bool ThinkingParser::begins_mark(std::string_view text) const {
+  return !text.empty() && (tags_.open.starts_with(text) || tags_.close.starts_with(text) ||
+                           content_tag_at(text) == Match::kMore);
 }
 
 // The tag at which content begins; it occurs once.
@@ -411,8 +416,9 @@ size_t ThinkingParser::read_mark(std::string_view text, TextEnd end, AnswerDelta
     match = Match::kMore;
   }
   if (end == TextEnd::kNone && (match == Match::kMore || close.match == Match::kMore)) return 0;
-  const bool is_cut = end == TextEnd::kCut && mark.empty() &&
-                      (match == Match::kMore || tags_.close.starts_with(text));
+  const bool is_cut =
+      end == TextEnd::kCut && mark.empty() &&
+      (match == Match::kMore || content == Match::kMore || tags_.close.starts_with(text));
   if (is_cut) return text.size();
   size_t size = std::max<size_t>(mark.size(), 1);
   while (size < text.size() && (static_cast<unsigned char>(text[size]) & 0xC0) == 0x80) ++size;

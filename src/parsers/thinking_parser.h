@@ -78,6 +78,7 @@ class ThinkingParser final : public AnswerParser {
   [[nodiscard]] Match label_at(std::string_view text, TextEnd end, size_t& size) const;
   [[nodiscard]] Match is_quoted(std::string_view behind, TextEnd end) const;
   void count_quotes(std::string_view text);
+  [[nodiscard]] bool begins_mark(std::string_view text) const;
   [[nodiscard]] Match content_tag_at(std::string_view text) const;
   [[nodiscard]] Match begins_content(std::string_view text) const;
 

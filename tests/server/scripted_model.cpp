@@ -266,6 +266,19 @@ std::string ScriptedModel::written_template() const {
   return text + "{% endif %}";
 }
 
+std::vector<std::string> ScriptedModel::pieces_of(const std::string& script) const {
+  const ScriptTokens tokens = ScriptCutter(*this).cut();
+  std::map<TokenId, std::string> texts;
+  for (const auto* const named : {&tokens.pieces, &tokens.specials}) {
+    for (const auto& [text, token] : *named) texts[token] = text;
+  }
+  const auto special = tokens.specials.find(script);
+  TokenId token = special != tokens.specials.end() ? special->second : tokens.pieces.at(script);
+  std::vector<std::string> pieces;
+  while ((token = tokens.successors.at(token)) != kEndOfTurn) pieces.push_back(texts[token]);
+  return pieces;
+}
+
 void ScriptedModel::write(const std::filesystem::path& folder) const {
   std::filesystem::create_directories(folder);
   const ScriptTokens tokens = ScriptCutter(*this).cut();

@@ -54,6 +54,9 @@ class ScriptedModel {
   // Error: the test fails.
   void write(const std::filesystem::path& folder) const;
 
+  // The texts of the tokens of a script, in order, without the one that ends the answer.
+  [[nodiscard]] std::vector<std::string> pieces_of(const std::string& script) const;
+
   // The template that write() gives the model.
   [[nodiscard]] std::string written_template() const;
 };
