@@ -151,6 +151,7 @@ class Life {
   struct Script {
     int num_lines = 5;
     int cancel_after = -1;  // answers
+    int num_cancels = 1;    // one after each turn from then on
     int64_t now = 1700000000;
     std::string input{};  // of the file, instead of num_lines lines
     bool fails_every_third = true;
@@ -191,27 +192,9 @@ class Life {
     work_off([this] { return faults_ == nullptr || !faults_->ended(); });
   }
 
-  // The disk has room again.
+  // The disk has room again, or fails for good.
   void go_on() {
     work_off([] { return true; });
-  }
-
-  std::unique_ptr<FileStore> store;
-  std::unique_ptr<BatchRunner> runner;
-  bool uploaded = false;
-  bool created = false;
-  bool told_cancelled = false;
-  Json shown = Json::object();
-
- private:
-  void work_off(const std::function<bool()>& may_wait) {
-    while (!queue_.empty() || (!later_.empty() && may_wait())) {
-      if (queue_.empty()) later_.swap(queue_);
-      const std::function<void()> next = std::move(queue_.front());
-      queue_.pop_front();
-      next();
-      look();
-    }
   }
 
   void upload_and_create() {
@@ -233,7 +216,28 @@ class Life {
     runner->create({.input_file_id = input_id, .endpoint = "/v1/completions"},
                    [this](const BatchRunner::Shown& answer) {
                      created = std::holds_alternative<Json>(answer);
+                     if (!created) refusal = std::get<ApiError>(answer);
                    });
+  }
+
+  std::function<void()> on_cancelled;  // called when the client is told so
+  std::unique_ptr<FileStore> store;
+  std::unique_ptr<BatchRunner> runner;
+  bool uploaded = false;
+  bool created = false;
+  bool told_cancelled = false;
+  ApiError refusal;  // of create(); the code is empty if it was not refused
+  Json shown = Json::object();
+
+ private:
+  void work_off(const std::function<bool()>& may_wait) {
+    while (!queue_.empty() || (!later_.empty() && may_wait())) {
+      if (queue_.empty()) later_.swap(queue_);
+      const std::function<void()> next = std::move(queue_.front());
+      queue_.pop_front();
+      next();
+      look();
+    }
   }
 
   void answer(std::shared_ptr<Exchange> own) {
@@ -251,10 +255,12 @@ class Life {
     shown = all[0];
     const Json& counts = shown["request_counts"];
     const int64_t count = counts["completed"].get<int64_t>() + counts["failed"].get<int64_t>();
-    if (script_.cancel_after >= 0 && count >= script_.cancel_after && !asked_to_cancel_) {
-      asked_to_cancel_ = true;
+    if (script_.cancel_after >= 0 && count >= script_.cancel_after &&
+        num_cancels_ < script_.num_cancels) {
+      ++num_cancels_;
       runner->cancel(shown["id"], "", [this](const BatchRunner::Shown& answer) {
         told_cancelled = std::holds_alternative<Json>(answer);
+        if (told_cancelled && on_cancelled) on_cancelled();
       });
     }
   }
@@ -265,7 +271,7 @@ class Life {
   std::deque<std::function<void()>> queue_;
   std::deque<std::function<void()>> later_;
   int num_asked_ = 0;
-  bool asked_to_cancel_ = false;
+  int num_cancels_ = 0;
 };
 
 class EveryStepTest : public ::testing::Test {
@@ -470,6 +476,68 @@ TEST_F(EveryStepTest, FilesThatCannotBeTakenUpAreTriedAgain) {
   check_the_end({}, "completed");
 }
 
+// A disk that fails for good after any step, for a reason that room does not cure.
+TEST_F(EveryStepTest, ABatchThatCannotBeEndedOnDiskIsGivenUp) {
+  int num_given_up = 0;
+  bool was_refused = true;
+  for (int64_t num_steps = 0; was_refused && !HasFailure(); ++num_steps) {
+    SCOPED_TRACE(fmt::format("read-only after {} steps", num_steps));
+    start_over();
+    was_refused = false;
+    {
+      Life life(folder.path,
+                std::make_shared<StepsUntil>(num_steps,
+                                             [&was_refused](DiskStep) {
+                                               was_refused = true;
+                                               return EROFS;
+                                             }),
+                {}, engine);
+      life.run();
+      life.go_on();
+      if (life.shown.empty()) {
+        EXPECT_EQ(life.refusal.code, life.uploaded ? "storage_failed" : "");
+        continue;
+      }
+      EXPECT_EQ(progress_of(life.shown["status"]), 4) << life.shown.dump();
+      if (life.shown["status"] == "failed") {
+        ++num_given_up;
+        EXPECT_THAT(life.shown["errors"].dump(), HasSubstr("Read-only file system"));
+      }
+    }
+    check_the_end({}, "completed");
+  }
+  EXPECT_GT(num_given_up, 10);
+}
+
+TEST_F(EveryStepTest, ABatchWhoseFilesCannotBeTakenUpLetsOthersRun) {
+  int64_t num_steps = 20;
+  while (folder.records().empty() || folder.ids_in(folder.records()[0]["output_file_id"]).empty()) {
+    start_over();
+    live(++num_steps, {});
+  }
+  bool is_broken = true;
+  {
+    Life life(folder.path,
+              std::make_shared<StepsUntil>(0,
+                                           [&is_broken](DiskStep step) {
+                                             return is_broken && step == DiskStep::kRemove ? EIO
+                                                                                           : 0;
+                                           }),
+              {}, engine);
+    life.run();
+    life.go_on();
+    EXPECT_EQ(life.shown["status"], "failed");
+    EXPECT_THAT(life.shown["errors"].dump(), HasSubstr("Input/output error"));
+    is_broken = false;
+    life.upload_and_create();
+    life.go_on();
+    EXPECT_EQ(life.shown["status"], "completed") << life.shown.dump();
+  }
+  Life next(folder.path, nullptr, {}, engine);
+  next.go_on();
+  for (const Json& batch : next.runner->list("")) EXPECT_EQ(batch["status"], "completed");
+}
+
 // The disk has room again while the server runs, or only after it was killed.
 TEST_F(EveryStepTest, AFullDiskEndsABatchAndLosesNothingThatWasShown) {
   for (const int cancel_after : {-1, 0, 2}) {
@@ -487,11 +555,18 @@ TEST_F(EveryStepTest, AFullDiskEndsABatchAndLosesNothingThatWasShown) {
           const bool needs_none = step == DiskStep::kRemove || step == DiskStep::kTruncate;
           return is_full && !needs_none ? ENOSPC : 0;
         });
-        auto life = std::make_unique<Life>(folder.path, faults,
-                                           Life::Script{.cancel_after = cancel_after}, engine);
+        auto life = std::make_unique<Life>(
+            folder.path, faults, Life::Script{.cancel_after = cancel_after, .num_cancels = 30},
+            engine);
+        life->on_cancelled = [this] {
+          const Json record = folder.records()[0];
+          EXPECT_TRUE(record["cut_short"] != "" || progress_of(record["status"]) >= 3)
+              << record.dump();
+        };
         life->run();
         check_promises(*life);
         if (life->shown.empty()) {  // refused
+          EXPECT_EQ(life->refusal.code, life->uploaded ? "storage_full" : "");
           EXPECT_TRUE(folder.records().empty());
           continue;
         }

@@ -38,13 +38,12 @@ ApiError no_such(std::string_view kind, std::string_view id) {
           .param = fmt::format("{}_id", kind)};
 }
 
-// The error for a failure of the store or the disk; the request itself is valid.
-ApiError storage_error(const Status& status, std::string_view request_id) {
-  if (status.code() != StatusCode::kResourceExhausted) return error_from_status(status, request_id);
-  return {.status = 413,
-          .code = "storage_full",
-          .message = fmt::format("The file was not kept: {}.", status.message()),
-          .param = "file"};
+// The error for a file that the store or the disk refused; the request itself is valid.
+ApiError upload_error(const Status& status) {
+  ApiError error =
+      storage_error(status, fmt::format("The file was not kept: {}.", status.message()));
+  error.param = "file";
+  return error;
 }
 
 HttpResponse answer_page(const HttpRequest& request, const std::variant<Json, ApiError>& page) {
@@ -157,7 +156,7 @@ void BatchApi::upload(std::shared_ptr<Exchange> exchange) {
     const auto& [file, content] = std::get<Upload>(upload);
     const Result<StoredFile> stored = files_->add(file, content);
     return stored.ok() ? json_response(file_json(*stored))
-                       : error_response(storage_error(stored.status(), request.id), request);
+                       : error_response(upload_error(stored.status()), request);
   };
   const auto work = [this, store, exchange]() mutable {
     HttpResponse answer;

@@ -110,6 +110,15 @@ struct BatchRunner::Record {
     if (known == times.end()) times.emplace_back(name, now);
   }
 
+  // Notes that the batch ends; `reason` and `problems` as in Batch.
+  void enter_end(const std::string& reason, const std::vector<BatchError>& problems, int64_t now) {
+    if (ended()) return;
+    cut_short = reason;
+    errors = problems;
+    if (reason.empty()) enter("finalizing", now);
+    if (reason == kBatchCancelled) enter("cancelling", now);
+  }
+
   [[nodiscard]] std::string to_text() const {
     Json json = {{"version", kRecordVersion},
                  {"number", number},
@@ -283,6 +292,7 @@ struct BatchRunner::Batch {
   Record record;  // as it is on disk
   bool accepted = false;
   bool forgotten = false;
+  bool given_up = false;  // its record on disk stays as it is, for a server that starts later
   int64_t num_lines = 0;
   int64_t num_completed = 0;
   int64_t num_failed = 0;
@@ -308,6 +318,7 @@ struct BatchRunner::Batch {
   std::vector<BatchError> errors;  // the errors for the record if the batch is cut short
   bool finishing = false;
   bool waits_for_disk = false;  // a step of ending the batch failed and is retried
+  int num_failures = 0;         // failures of such steps that more room on the disk does not cure
 
   // Cancels the running requests; their lines stay without answers.
   void drop_live() {
@@ -315,6 +326,13 @@ struct BatchRunner::Batch {
     for (const auto& [index, exchange] : std::exchange(live, {})) exchange->cancel();
   }
 };
+
+ApiError storage_error(const Status& status, std::string message) {
+  const bool is_full = status.code() == StatusCode::kResourceExhausted;
+  return {.status = is_full ? 413 : 500,
+          .code = is_full ? "storage_full" : "storage_failed",
+          .message = std::move(message)};
+}
 
 // Callbacks of changes and requests hold their batch; clearing them breaks that cycle.
 BatchRunner::~BatchRunner() {
@@ -445,10 +463,8 @@ void BatchRunner::create(BatchOrder order, OnShown on_shown) {
       [this, batch, on_shown = std::move(on_shown)](const Status& status) {
         if (!status.ok()) {
           batches_.remove(batch);
-          return on_shown(ApiError{
-              .status = 413,
-              .code = "storage_full",
-              .message = fmt::format("The batch was not accepted: {}.", status.message())});
+          return on_shown(storage_error(
+              status, fmt::format("The batch was not accepted: {}.", status.message())));
         }
         batch->accepted = true;
         waiting_.push_back(batch);
@@ -504,35 +520,36 @@ Json BatchRunner::list(std::string_view holder) const {
 void BatchRunner::cancel(const std::string& id, std::string_view holder, OnShown on_shown) {
   const BatchPointer batch = find(id, holder);
   if (batch == nullptr) return on_shown(Json());
-  if (batch->record.ended() || batch->finishing || !batch->reason.empty()) {
+  const Record& stored = batch->record;
+  if (stored.ended() || !stored.cut_short.empty() || stored.status == "finalizing") {
     return on_shown(describe(*batch));
   }
-  batch->reason = kBatchCancelled;
-  batch->drop_live();
+  const bool is_first = batch->reason.empty() && !batch->finishing;
+  if (is_first) {
+    batch->reason = kBatchCancelled;
+    batch->drop_live();
+  }
   // A batch that has begun ends as the active one, so that its unanswered requests get their error
   // lines.
-  const bool has_begun = batch == active_ || batch->record.status != "validating";
-  if (!has_begun) std::erase(waiting_, batch);
+  const bool ends_here = is_first && batch != active_ && stored.status == "validating";
+  if (ends_here) std::erase(waiting_, batch);
   change(
       batch,
-      [has_begun, now = host_.unix_time()](Record& record) {
-        record.cut_short = kBatchCancelled;
-        record.enter("cancelling", now);
-        if (!has_begun) record.enter("cancelled", now);
+      [batch, ends_here, now = host_.unix_time()](Record& record) {
+        record.enter_end(batch->reason, batch->errors, now);
+        if (ends_here) record.enter("cancelled", now);
       },
-      [this, batch, has_begun, on_shown = std::move(on_shown)](const Status& status) {
+      [this, batch, ends_here, on_shown = std::move(on_shown)](const Status& status) {
         if (status.ok()) {
           on_shown(describe(*batch));
         } else {
-          on_shown(ApiError{
-              .status = 413,
-              .code = "storage_full",
-              .message = fmt::format("The batch stops, but a server that starts now goes on with "
-                                     "it, since its cancellation could not be stored: {}. That is "
-                                     "tried again until there is room.",
-                                     status.message())});
-          // The batch becomes the active one, which tries to end until the disk has room.
-          if (!has_begun) waiting_.push_front(batch);
+          on_shown(storage_error(
+              status, fmt::format("The batch stops, but a server that starts now goes on with it, "
+                                  "since its cancellation could not be stored: {}. That is tried "
+                                  "again.",
+                                  status.message())));
+          // The batch becomes the active one, which tries to end on disk.
+          if (ends_here) waiting_.push_front(batch);
           start_next();
         }
         pump(batch);
@@ -566,17 +583,16 @@ void BatchRunner::write_next_change(const BatchPointer& batch) {
   next->num_lines = batch->num_lines;
   next->num_completed = batch->num_completed;
   next->num_failed = batch->num_failed;
-  work(
-      [this, id = batch->id, text = next->to_text(), forgotten = batch->forgotten] {
-        return forgotten ? ok_status() : files_.save_record(id, text);
-      },
-      [this, batch, next](const Status& status) {
-        if (status.ok()) batch->record = *next;
-        const Batch::Change change = std::move(batch->changes.front());
-        batch->changes.pop_front();
-        if (!batch->changes.empty()) write_next_change(batch);
-        change.then(status);
-      });
+  work([this, id = batch->id, text = next->to_text(),
+        is_kept = batch->forgotten ||
+                  batch->given_up] { return is_kept ? ok_status() : files_.save_record(id, text); },
+       [this, batch, next](const Status& status) {
+         if (status.ok()) batch->record = *next;
+         const Batch::Change change = std::move(batch->changes.front());
+         batch->changes.pop_front();
+         if (!batch->changes.empty()) write_next_change(batch);
+         change.then(status);
+       });
 }
 
 void BatchRunner::start_next() {
@@ -653,10 +669,11 @@ void BatchRunner::start(const BatchPointer& batch) {
       },
       [this, batch, read](const Status& status) {
         if (!status.ok()) {
-          // The earlier answers are unknown, and the batch must not end without them.
+          // The earlier answers are unknown, and the batch must not end on disk without them.
+          batch->outputs = nullptr;
+          if (!may_retry(batch, status)) return give_up(batch, status);
           log_warning(fmt::format("The files of batch {} cannot be read; retrying: {}", batch->id,
                                   status.message()));
-          batch->outputs = nullptr;
           host_.post_after(kRecoverySeconds, [this, batch] { start(batch); });
           return;
         }
@@ -812,9 +829,7 @@ void BatchRunner::finish(const BatchPointer& batch) {
   change(
       batch,
       [batch, now = host_.unix_time()](Record& record) {
-        record.cut_short = batch->reason;
-        record.errors = batch->errors;
-        if (batch->reason.empty()) record.enter("finalizing", now);
+        record.enter_end(batch->reason, batch->errors, now);
       },
       [this, batch](const Status& status) {
         if (!status.ok()) return retry_later(batch, status, &BatchRunner::finish);
@@ -878,23 +893,59 @@ void BatchRunner::end(const BatchPointer& batch) {
         log_info(fmt::format("Batch {} {}: {} of {} requests completed, {} failed", batch->id,
                              batch->record.status, batch->num_completed, batch->num_lines,
                              batch->num_failed));
-        batch->lines = {};
-        batch->answered = {};
-        batch->outputs = nullptr;
-        active_ = nullptr;
-        start_next();
+        leave(batch);
       });
+}
+
+// Lets the next batch become the active one.
+void BatchRunner::leave(const BatchPointer& batch) {
+  batch->lines = {};
+  batch->answered = {};
+  batch->outputs = nullptr;
+  active_ = nullptr;
+  start_next();
+}
+
+// Whether a step that the disk refused is tried again: for as long as room is missing, after other
+// failures kMaxAttempts times.
+bool BatchRunner::may_retry(const BatchPointer& batch, const Status& status) {
+  return status.code() == StatusCode::kResourceExhausted || ++batch->num_failures < kMaxAttempts;
 }
 
 // Calls `step` again after kRetrySeconds: a step of ending the batch, which failed because of the
 // disk. Logs only the first failure.
 void BatchRunner::retry_later(const BatchPointer& batch, const Status& status,
                               void (BatchRunner::*step)(const BatchPointer&)) {
+  if (!may_retry(batch, status)) return give_up(batch, status);
   if (!std::exchange(batch->waits_for_disk, true)) {
     log_warning(fmt::format("Batch {} cannot be ended on disk; retrying until it is: {}", batch->id,
                             status.message()));
   }
   host_.post_after(kRetrySeconds, [this, batch, step] { (this->*step)(batch); });
+}
+
+// Ends a batch for its client only. Its output files become readable as far as the disk permits.
+void BatchRunner::give_up(const BatchPointer& batch, const Status& status) {
+  log_warning(
+      fmt::format("Batch {} cannot be ended on disk and is given up; the server goes on with "
+                  "it after a restart: {}",
+                  batch->id, status.message()));
+  if (batch->errors.empty()) batch->errors.push_back(storage_failed(status));
+  batch->given_up = true;
+  batch->finishing = true;
+  batch->drop_live();
+  work([outputs = batch->outputs] { return outputs ? outputs->finish() : ok_status(); },
+       [this, batch](const Status&) {
+         change(
+             batch,
+             [batch, now = host_.unix_time()](Record& record) {
+               record.errors = batch->errors;
+               record.has_output = batch->outputs && batch->outputs->has(true);
+               record.has_errors = batch->outputs && batch->outputs->has(false);
+               record.enter("failed", now);
+             },
+             [this, batch](const Status&) { leave(batch); });
+       });
 }
 
 }  // namespace heddle::server

@@ -19,7 +19,8 @@
 //   7. The record, `completed`, `failed`, `expired` or `cancelled`, with the counts.
 //
 // A client sees a new state only when the record has it, so that a server that starts later finds
-// every state that a client saw. Only errors are shown before they are in the record.
+// every state that a client saw. Only errors, and the end of a batch that is given up, are shown
+// without being in the record.
 //
 // A cancellation is answered once its record is on disk. For every record that has not ended, a
 // server that starts (restore(), resume()) finds one of these cases:
@@ -45,6 +46,10 @@
 // When the disk or the store is full, the batch ends as `failed` with all lines that were counted.
 // If the disk has no room for steps 4 to 7 either, they are retried until they succeed, and the
 // batches after it wait. A server that starts before that resumes the batch.
+//
+// If these steps, or reading the files of a restored batch, fail for another reason, they are
+// retried kMaxAttempts times. Then the batch is given up: its client sees it as `failed`, the next
+// batch starts, and the record on disk stays as it is, so that a later server resumes the batch.
 //
 // Threading: confined to the I/O thread, except restore(); workers read and write the files.
 // Bounds:    At most kMaxBatches are remembered. For a further one, the oldest ended batch of the
@@ -93,6 +98,10 @@ struct BatchHost {
   double share = 1;  // part of the limits that one holder may use (ServerOptions::storage_share())
 };
 
+// The error for what the store or the disk refused: 413 `storage_full` where room is missing, else
+// 500 `storage_failed`.
+[[nodiscard]] ApiError storage_error(const Status& status, std::string message);
+
 struct BatchOrder {
   std::string input_file_id;
   std::string endpoint;
@@ -108,6 +117,7 @@ class BatchRunner {
   static constexpr double kRetrySeconds = 1;
   // Files that cannot be read are tried again after this many seconds.
   static constexpr double kRecoverySeconds = 30;
+  static constexpr int kMaxAttempts = 20;
 
   // The batch as JSON for its client, null for an unknown batch or one of another holder, or an
   // error.
@@ -179,6 +189,9 @@ class BatchRunner {
   void write_unanswered(const BatchPointer& batch);
   void finish_files(const BatchPointer& batch);
   void end(const BatchPointer& batch);
+  void leave(const BatchPointer& batch);
+  [[nodiscard]] static bool may_retry(const BatchPointer& batch, const Status& status);
+  void give_up(const BatchPointer& batch, const Status& status);
   void retry_later(const BatchPointer& batch, const Status& status,
                    void (BatchRunner::*step)(const BatchPointer&));
 

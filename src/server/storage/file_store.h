@@ -75,7 +75,8 @@ class FileWriter {
   FileWriter& operator=(const FileWriter&) = delete;
 
   // Appends bytes. When this returns, they survive the end of the process. Error:
-  // kResourceExhausted when the store, the holder's share or the disk is full; nothing is appended.
+  // kResourceExhausted when the store, the holder's share or the disk is full, kInternal when the
+  // disk fails; nothing is appended.
   [[nodiscard]] Status append(std::string_view bytes);
 
   // Cuts the file to `num_bytes`. finish() deletes an empty file.
@@ -83,7 +84,7 @@ class FileWriter {
 
   [[nodiscard]] int64_t num_bytes() const { return file_.num_bytes; }
 
-  // Syncs the file and writes its description. Error: kResourceExhausted. A batch's file is then in
+  // Syncs the file and writes its description. Error: disk_error(). A batch's file is then in
   // the store anyway, so that its answers can be read, but a later start finds it unfinished: call
   // it again.
   [[nodiscard]] Status finish();

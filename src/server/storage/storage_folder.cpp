@@ -98,9 +98,9 @@ void remove_flat_folder(int folder, const std::filesystem::path& path) {
 
 Status disk_error(std::string_view action, int error) {
   const bool is_full = error == ENOSPC || error == EDQUOT || error == EFBIG;
-  return resource_exhausted(fmt::format("a file cannot be {}: {}{}", action,
-                                        std::generic_category().message(error),
-                                        is_full ? "; make room on the server's disk" : ""));
+  return {is_full ? StatusCode::kResourceExhausted : StatusCode::kInternal,
+          fmt::format("a file cannot be {}: {}{}", action, std::generic_category().message(error),
+                      is_full ? "; make room on the server's disk" : "")};
 }
 
 StorageFile::~StorageFile() { ::close(descriptor_); }

@@ -46,8 +46,8 @@ class DiskFaults {
   [[nodiscard]] virtual int before(DiskStep step, const std::string& name, size_t& num_bytes) = 0;
 };
 
-// kResourceExhausted with the message "a file cannot be ACTION: REASON", and the remedy if the disk
-// is full.
+// The message "a file cannot be ACTION: REASON". The code is kResourceExhausted, and the message
+// ends with the remedy, if the disk is full; it is kInternal for all other errors.
 [[nodiscard]] Status disk_error(std::string_view action, int error);
 
 class StorageFolder;
@@ -60,7 +60,7 @@ class StorageFile {
   StorageFile(const StorageFile&) = delete;
   StorageFile& operator=(const StorageFile&) = delete;
 
-  // Appends bytes. Error: kResourceExhausted; the file is then as long as before.
+  // Appends bytes. Error: disk_error(); the file is then as long as before.
   [[nodiscard]] Status append(std::string_view bytes);
   [[nodiscard]] Status truncate(int64_t num_bytes);
   [[nodiscard]] Status sync();
@@ -112,7 +112,7 @@ class StorageFolder {
   // Removes the permissions of other users from a file.
   void make_private(const std::string& name) const;
 
-  // Creates a file. Error: kResourceExhausted if a file of this name exists, or the disk fails.
+  // Creates a file. Error: disk_error(), also if a file of this name exists.
   [[nodiscard]] Result<std::unique_ptr<StorageFile>> create(const std::string& name);
 
   // Opens an existing file for appending. Error: kNotFound.
@@ -127,7 +127,7 @@ class StorageFolder {
   // Opens a file for reading; null if it does not exist. The caller closes it.
   [[nodiscard]] std::FILE* open_for_reading(const std::string& name) const;
 
-  // Reads a whole file. Error: kNotFound, or kResourceExhausted when the disk fails.
+  // Reads a whole file. Error: kNotFound, or disk_error().
   [[nodiscard]] Result<std::string> read(const std::string& name) const;
 
   // Suffix of the files that replace() writes first.
