@@ -288,6 +288,8 @@ TEST_F(TlsTest, TellsAPlainHttpClientToUseHttpsAndServesOn) {
   ::testing::internal::CaptureStderr();
   for (const auto& [method, path, body] :
        {std::tuple{"GET", "/health", ""}, std::tuple{"HEAD", "/", ""},
+        std::tuple{"DELETE", "/v1/files/x", ""}, std::tuple{"OPTIONS", "/v1/models", ""},
+        std::tuple{"PATCH", "/", ""},
         std::tuple{"POST", "/v1/chat/completions", "{\"model\": \"m\"}"}}) {
     HttpClient plain(server->port());
     plain.send_request(method, path, body);

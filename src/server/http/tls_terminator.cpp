@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/http/tls_terminator.h"
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <exception>
+#include <string_view>
 #include <utility>
 
 #include <boost/asio/as_tuple.hpp>
@@ -46,6 +49,15 @@ constexpr std::string_view kUseHttps =
     R"({"error":{"message":"This port speaks TLS: use https:// in the address.",)"
     R"("type":"invalid_request_error","param":null,"code":"use_https"}})";
 
+// Whether a connection begins with an HTTP request line. OpenSSL reports that, too, but only for
+// GET, HEAD, POST, PUT and CONNECT.
+bool begins_request(std::string_view bytes) {
+  constexpr std::string_view kMethods[] = {"GET ",    "HEAD ",    "POST ", "PUT ",     "PATCH ",
+                                           "DELETE ", "OPTIONS ", "PRI ",  "CONNECT ", "TRACE "};
+  return std::ranges::any_of(
+      kMethods, [&bytes](std::string_view method) { return bytes.starts_with(method); });
+}
+
 bool is_plain_http(const error_code& failure) {
   if (failure.category() != asio::error::get_ssl_category()) return false;
   const int reason = ERR_GET_REASON(static_cast<unsigned long>(failure.value()));
@@ -67,6 +79,12 @@ class TlsSession : public std::enable_shared_from_this<TlsSession> {
   asio::awaitable<void> run() {
     const auto self = shared_from_this();
     limit(options_.handshake_seconds);
+    if (co_await speaks_plain_http()) {
+      co_await refuse_http();
+      close();
+      on_end_();
+      co_return;
+    }
     const auto [failure] = co_await tls_.async_handshake(ssl::stream_base::server, kAwaitTls);
     deadline_.stop();
     if (!failure) {
@@ -128,13 +146,29 @@ class TlsSession : public std::enable_shared_from_this<TlsSession> {
     }
   }
 
+  // Reads ahead: the bytes remain in the socket for the handshake.
+  asio::awaitable<bool> speaks_plain_http() {
+    ByteSocket& client = tls_.next_layer();
+    const auto [failure] = co_await client.async_wait(ByteSocket::wait_read, kAwaitTls);
+    if (failure) co_return false;
+    std::array<char, 8> first{};
+    error_code ignored;
+    const size_t count =
+        client.receive(asio::buffer(first), asio::socket_base::message_peek, ignored);
+    co_return begins_request({first.data(), count});
+  }
+
   // Logs why the handshake failed, and answers clients that speak plain HTTP.
   asio::awaitable<void> refuse(error_code failure) {
-    const bool is_http = is_plain_http(failure);
-    log_info(fmt::format("{}: {}", address_,
-                         is_http ? "plain HTTP at a port that speaks TLS; use https://"
-                                 : "no TLS connection: " + failure.message()));
-    if (!is_http) co_return;
+    if (is_plain_http(failure)) {
+      co_await refuse_http();
+    } else {
+      log_info(fmt::format("{}: no TLS connection: {}", address_, failure.message()));
+    }
+  }
+
+  asio::awaitable<void> refuse_http() {
+    log_info(fmt::format("{}: plain HTTP at a port that speaks TLS; use https://", address_));
     limit(kCloseSeconds);
     const auto [error, count] =
         co_await asio::async_write(tls_.next_layer(), asio::buffer(kUseHttps), kAwaitTls);
