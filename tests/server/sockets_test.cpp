@@ -57,6 +57,10 @@ TEST_F(SocketsTest, AUnixSocketIsServedAndItsFileRemoved) {
   start();
   EXPECT_EQ(server->address(), "unix:" + path);
   EXPECT_THAT(ask_unix(path, kHealthRequest), HasSubstr("200 OK"));
+  // Any host may be named: no page of another origin reaches the socket under a name of its own.
+  const std::string files = "GET /v1/files HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n";
+  EXPECT_THAT(ask_unix(path, files + "\r\n"), HasSubstr("200 OK"));
+  EXPECT_THAT(ask_unix(path, files + "Origin: http://b.example\r\n\r\n"), HasSubstr("403"));
   server->shutdown();
   struct stat status{};
   EXPECT_NE(::stat(path.c_str(), &status), 0);
