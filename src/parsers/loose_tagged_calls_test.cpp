@@ -31,6 +31,9 @@ TEST(LooseTaggedCallsTest, QwenCoderParameters) {
           replaced("</parameter>", "</parametr>"),
           replaced("</parameter>", "</parameter"),
           replaced("</parameter>", "</parameter=city>"),
+          replaced("</parameter>", "</city>"),
+          replaced("</parameter>\n</function>\n</tool_call>", "</days>"),
+          call("<parameter=city>Paris</city><parameter=days>\n3\n</days>\n"),
           replaced("</parameter>", "</parameter>>"),
           replaced("</parameter>", "<//parameter>"),
           replaced("</parameter>", "</parameter\n>"),
@@ -108,6 +111,11 @@ TEST(LooseTaggedCallsTest, QwenCoderParameters) {
               "<parameter=content>\n" +
                   file + "\n</parameter>\n</function>\n</tool_call>",
               {"", "", {{"write_file", {{"path", "a"}, {"content", file}}}}});
+  const std::string page = "<content>\n</content>\n<path>a</path>\n</content";
+  expect_read({.calls = ToolCallFormat::kQwen3Coder},
+              "<tool_call>\n<function=write_file>\n<parameter=content>\n" + page +
+                  "\n</parameter>\n<parameter=path>a</path>\n</function>\n</tool_call>",
+              {"", "", {{"write_file", {{"content", page}, {"path", "a"}}}}});
   // A tag inside of a line ends a value of one line only.
   expect_read({.calls = ToolCallFormat::kQwen3Coder},
               "<tool_call>\n<function=write_file>\n<parameter=path>\na\nb <parameter=content>\nc\n"
@@ -236,6 +244,7 @@ TEST(LooseTaggedCallsTest, MinimaxAndSeedTags) {
            {">3<", ">>3<"},
            {"</parameter>\n", ""},
            {"</parameter>\n", "</parametr>\n"},
+           {"</parameter>\n", "</city>\n"},
            {"</parameter>\n", "</parameter></parameter>\n"},
            {"</invoke>\n", ""},
            {"</invoke>\n", "</invok>\n"},

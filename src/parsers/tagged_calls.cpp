@@ -138,6 +138,7 @@ void TaggedCallParser::begin_value(const ParameterOpening& opening) {
   value_begun_ = !tags_.format().has_value_lines;
   line_break_ = kLineBreak;
   value_end_.begin({.tool = tool_,
+                    .name = opening.name,
                     .parameters = &names_,
                     .may_hold_call = type_.may_be_string() || type_.is_unsaid()});
   value_.clear();

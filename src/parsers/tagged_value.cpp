@@ -106,6 +106,31 @@ TaggedValueEnd::TagEnd TaggedValueEnd::read_bare_end(std::string_view text, char
   return {};
 }
 
+// Finds a closing tag that has the parameter's name, "</city>". The value may contain such a tag:
+// it ends there only if the next parameter or the end of the call follows.
+TaggedValueEnd::TagEnd TaggedValueEnd::read_named_end(std::string_view text, TextEnd end) const {
+  const TagEnd passed{.match = Match::kNo, .size = 1};
+  if (tags_.format().has_keys || !scan_.open_tags.empty()) return passed;
+  const std::string tag = "</" + value_.name + ">";
+  const bool is_whole = text.starts_with(tag);
+  if (!is_whole && !tag.starts_with(text)) return passed;
+  const std::string_view behind = text.substr(std::min(tag.size(), text.size()));
+  const size_t space = space_size(behind.substr(0, kMaxSpaceBetweenTags + 1));
+  const std::string_view rest = behind.substr(space);
+  const CallTag next = tags_.read(rest);
+  if (rest.empty() || next.match == Match::kMore) {
+    if (end != TextEnd::kStopped) return {.match = Match::kMore};
+    return is_whole ? TagEnd{.match = Match::kYes, .size = tag.size()} : passed;
+  }
+  if (next.match != Match::kYes || space > kMaxSpaceBetweenTags) return passed;
+  const bool ends =
+      next.closing
+          ? next.kind == TagKind::kCall || next.kind == TagKind::kSection
+          : next.kind == TagKind::kParameter && next.is_exact &&
+                names_.has_parameter(value_.tool, names_.resolve_parameter(value_.tool, next.name));
+  return ends ? TagEnd{.match = Match::kYes, .size = tag.size()} : passed;
+}
+
 // Whether a call has ended before `text`, which follows one of the call's closing tags (all of them
 // if `closed`). It has if another call begins, if nothing follows, or if the last closing tag and
 // nothing else follows. In an answer that was cut, the value might have continued.
@@ -260,7 +285,7 @@ TaggedValueEnd::TagEnd TaggedValueEnd::decide_tag(std::string_view text, bool li
     return ends ? TagEnd{.match = Match::kYes, .size = text.size()} : passed;
   }
   if (tag.match == Match::kMore) return {.match = Match::kMore};
-  if (tag.match == Match::kNo) return passed;
+  if (tag.match == Match::kNo) return read_named_end(text, end);
   const CallHeader inner = read_inner_header(tag, text, end);
   if (inner.match == Match::kMore) {
     return {.match = end == TextEnd::kNone ? Match::kMore : Match::kNo, .size = 1};

@@ -49,6 +49,7 @@ class TaggedValueEnd {
 
   struct Value {
     std::string tool;
+    std::string name;  // of the parameter, as its opening tag spells it
     // names of the call's parameters so far
     const std::set<std::string, std::less<>>* parameters = nullptr;
     // the value may be a string, which can quote a call
@@ -97,6 +98,7 @@ class TaggedValueEnd {
 
   [[nodiscard]] TagEnd read_exact_end(std::string_view text) const;
   [[nodiscard]] TagEnd read_bare_end(std::string_view text, char before, TextEnd end) const;
+  [[nodiscard]] TagEnd read_named_end(std::string_view text, TextEnd end) const;
   [[nodiscard]] TagEnd decide_tag(std::string_view text, bool line_begins, TextEnd end);
   [[nodiscard]] TagEnd value_ends_at(const CallTag& tag, std::string_view text, bool line_begins,
                                      bool one_line, TextEnd end) const;

@@ -459,6 +459,9 @@ INSTANTIATE_TEST_SUITE_P(
         {"TheLastParameterIsNotClosed", ToolCallFormat::kQwen3Coder,
          "<tool_call>\n<function=get_weather>\n<parameter=city>\nRome\n</parameter/>\n"
          "<parameter=days>\n3\n</function>\n</tool_call>"},
+        {"AParameterIsClosedByItsName", ToolCallFormat::kQwen3Coder,
+         "<tool_call>\n<function=get_weather>\n<parameter=city>\nRome\n</city>\n<parameter=days>\n"
+         "3\n</days>\n</function>\n</tool_call>"},
         {"TheFunctionIsQuoted", ToolCallFormat::kQwen3Coder,
          "<tool_call>\n<function=\"get_weather\">\n<parameter=city>\nRome\n</parameter1>\n"
          "<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>"},
