@@ -7,8 +7,19 @@
 #include <fmt/format.h>
 
 #include "core/check.h"
+#include "distributed/patience.h"
 
 namespace heddle::distributed {
+
+namespace {
+
+std::string describe(const Shown& shown) {
+  return fmt::format("{} with {} {} to {} columns, at most {} of a rank", shown.op,
+                     to_string(shown.tensor.dtype), shown.tensor.shape.to_string(), shown.columns,
+                     shown.each);
+}
+
+}  // namespace
 
 RankGroup::RankGroup(int64_t size, std::chrono::milliseconds deadline)
     : deadline_(deadline),
@@ -26,11 +37,6 @@ void RankGroup::abort(const Status& cause) {
 Status RankGroup::status() const {
   const MutexLock lock(mutex_);
   return failure_;
-}
-
-int64_t RankGroup::num_begun(int64_t rank) const {
-  const MutexLock lock(mutex_);
-  return (num_steps_[static_cast<size_t>(rank)] + 1) / 2;
 }
 
 void RankGroup::end(const Status& cause) {
@@ -72,7 +78,7 @@ Status RankGroup::wait_for_all(int64_t rank) {
                            HEDDLE_REQUIRES(mutex_) { return num_met_ > meeting || !failure_.ok(); };
   if (deadline_.count() == 0) {
     all_here_.wait(mutex_, is_over);
-  } else if (!all_here_.wait_for(mutex_, deadline_, is_over)) {
+  } else if (!wait_for_ranks(all_here_, mutex_, deadline_, is_over)) {
     std::string missing;
     for (size_t other = 0; other < num_steps_.size(); ++other) {
       if (num_steps_[other] > meeting) continue;
@@ -97,9 +103,9 @@ Status RankGroup::check_alike() const {
                          first.tensor.shape[0] == other.tensor.shape[0] &&
                          first.columns == other.columns && first.each == other.each;
     if (is_same) continue;
-    return internal_error(fmt::format(
-        "ranks are in different collectives: rank 0 in {} with {}, rank {} in {} with {}", first.op,
-        first.tensor.shape.to_string(), rank, other.op, other.tensor.shape.to_string()));
+    return internal_error(
+        fmt::format("ranks are in different collectives: rank 0 in {}, rank {} in {}",
+                    describe(first), rank, describe(other)));
   }
   return {};
 }

@@ -35,7 +35,8 @@ struct Shown {
 
 class RankGroup {
  public:
-  // `deadline`: how long a rank waits for the others in a collective; 0: for ever.
+  // `deadline`: how long a rank waits for the others in a collective, without time during which
+  // the process was stopped; 0: for ever.
   RankGroup(int64_t size, std::chrono::milliseconds deadline);
 
   [[nodiscard]] int64_t size() const { return static_cast<int64_t>(shown_.size()); }
@@ -59,9 +60,6 @@ class RankGroup {
 
   // The error that ended the group, or OK.
   [[nodiscard]] Status status() const HEDDLE_EXCLUDES(mutex_);
-
-  // The number of collectives that `rank` has begun.
-  [[nodiscard]] int64_t num_begun(int64_t rank) const HEDDLE_EXCLUDES(mutex_);
 
  private:
   Status arrive(int64_t rank, const Shown& shown) HEDDLE_EXCLUDES(mutex_);

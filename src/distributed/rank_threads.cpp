@@ -3,27 +3,33 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <exception>
 #include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "core/log.h"
 #include "core/no_thread.h"
+#include "distributed/patience.h"
 
 namespace heddle::distributed {
 
 namespace {
 
 constexpr std::chrono::milliseconds kMostPatience{500};
+constexpr std::chrono::milliseconds kLeastGrace{5'000};
 
 }  // namespace
 
-RankThreads::RankThreads(std::shared_ptr<RankGroup> group)
-    : group_(std::move(group)), num_ended_(static_cast<size_t>(group_->size()), 0) {}
+RankThreads::RankThreads(std::shared_ptr<RankGroup> group, std::chrono::milliseconds grace)
+    : group_(std::move(group)), grace_(grace), num_ended_(static_cast<size_t>(group_->size()), 0) {}
 
-Result<std::unique_ptr<RankThreads>> RankThreads::start(std::shared_ptr<RankGroup> group) {
-  std::unique_ptr<RankThreads> ranks(new RankThreads(std::move(group)));
+Result<std::unique_ptr<RankThreads>> RankThreads::start(
+    std::shared_ptr<RankGroup> group, std::optional<std::chrono::milliseconds> grace) {
+  const auto usual = std::max(group->deadline(), kLeastGrace);
+  std::unique_ptr<RankThreads> ranks(new RankThreads(std::move(group), grace.value_or(usual)));
   try {
     for (int64_t rank = 1; rank < ranks->group_->size(); ++rank) {
       ranks->threads_.emplace_back([raw = ranks.get(), rank] { raw->serve(rank); });
@@ -44,15 +50,27 @@ RankThreads::~RankThreads() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-bool RankThreads::all_ended() const {
-  const int64_t number = num_begun_;
-  return std::all_of(num_ended_.begin() + 1, num_ended_.end(),
-                     [number](int64_t ended) { return ended == number; });
+int64_t RankThreads::first_late(int64_t begin, int64_t end) const {
+  for (int64_t rank = begin; rank < end; ++rank) {
+    if (num_ended_[static_cast<size_t>(rank)] != num_begun_) return rank;
+  }
+  return -1;
+}
+
+// Waits for the ranks [begin, end) of a group that has ended, and aborts the process if one of them
+// does not finish its task.
+void RankThreads::wait_or_abort(int64_t begin, int64_t end) {
+  const auto have_ended = [&]() HEDDLE_REQUIRES(mutex_) { return first_late(begin, end) < 0; };
+  if (group_->deadline().count() == 0) return ended_.wait(mutex_, have_ended);
+  if (wait_for_ranks(ended_, mutex_, grace_, have_ended)) return;
+  log_error(fmt::format("rank {} still computes {} ms after the ranks ended ({}); aborting",
+                        first_late(begin, end), grace_.count(), group_->status().message()));
+  std::abort();
 }
 
 void RankThreads::wait_until_idle() {
   const MutexLock lock(mutex_);
-  ended_.wait(mutex_, [this]() HEDDLE_REQUIRES(mutex_) { return all_ended(); });
+  if (first_late(1, group_->size()) >= 0) wait_or_abort(1, group_->size());
 }
 
 Status RankThreads::run(Task task) {
@@ -72,15 +90,15 @@ Status RankThreads::run(Task task) {
   const std::chrono::milliseconds patience =
       group_->status().ok() ? group_->deadline() + more : more;
   const MutexLock lock(mutex_);
-  const auto have_ended = [this]() HEDDLE_REQUIRES(mutex_) { return all_ended(); };
+  num_ended_[0] = num_begun_;
+  ended_.notify_all();
+  const int64_t size = group_->size();
+  const auto have_ended = [&]() HEDDLE_REQUIRES(mutex_) { return first_late(1, size) < 0; };
   if (group_->deadline().count() == 0) {
     ended_.wait(mutex_, have_ended);
-  } else if (!ended_.wait_for(mutex_, patience, have_ended)) {
-    const int64_t number = num_begun_;
-    const auto late = std::find_if(num_ended_.begin() + 1, num_ended_.end(),
-                                   [number](int64_t ended) { return ended != number; });
+  } else if (!wait_for_ranks(ended_, mutex_, patience, have_ended)) {
     group_->abort(device_lost(fmt::format("rank {} did not end its step within {} ms of rank 0",
-                                          late - num_ended_.begin(), patience.count())));
+                                          first_late(1, size), patience.count())));
   }
   return group_->status();
 }
@@ -96,11 +114,11 @@ void RankThreads::serve(int64_t rank) {
       task = &task_;
     }
     carry_out(*task, rank);
-    {
-      const MutexLock lock(mutex_);
-      num_ended_[static_cast<size_t>(rank)] = number;
-    }
-    ended_.notify_one();
+    const MutexLock lock(mutex_);
+    num_ended_[static_cast<size_t>(rank)] = number;
+    ended_.notify_all();
+    // If rank 0 hangs, run() does not return, and nobody else notices it.
+    if (!group_->status().ok()) wait_or_abort(0, 1);
   }
 }
 

@@ -6,9 +6,11 @@
 // errors alone, and what a Task allocates where it is made.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -24,8 +26,12 @@ class RankThreads {
   // The work of one rank. An exception that it throws becomes the rank's error.
   using Task = std::function<Status(int64_t rank)>;
 
-  // Error: kResourceExhausted if the system cannot create a thread.
-  static Result<std::unique_ptr<RankThreads>> start(std::shared_ptr<RankGroup> group);
+  // A rank that still computes `grace` after the group has ended hangs: the error is logged and the
+  // process aborted, because the memory that the rank uses cannot be freed. Without a deadline of
+  // the group all waits are without limit. Error: kResourceExhausted if the system cannot create a
+  // thread.
+  static Result<std::unique_ptr<RankThreads>> start(
+      std::shared_ptr<RankGroup> group, std::optional<std::chrono::milliseconds> grace = {});
 
   // Calls wait_until_idle(), then ends the threads.
   ~RankThreads();
@@ -39,19 +45,23 @@ class RankThreads {
   // the task refers to until wait_until_idle() returns.
   Status run(Task task);
 
-  // Waits until no rank runs a task. Returns at once unless run() failed before all ranks finished.
+  // Waits until no rank runs a task. Returns at once unless run() failed before all ranks finished;
+  // then it waits for the grace period, and aborts the process if a rank still computes.
   void wait_until_idle() HEDDLE_EXCLUDES(mutex_);
 
   [[nodiscard]] RankGroup& group() const { return *group_; }
 
  private:
-  explicit RankThreads(std::shared_ptr<RankGroup> group);
+  RankThreads(std::shared_ptr<RankGroup> group, std::chrono::milliseconds grace);
 
   void serve(int64_t rank);
   void carry_out(const Task& task, int64_t rank);
-  [[nodiscard]] bool all_ended() const HEDDLE_REQUIRES(mutex_);
+  // The first of these ranks that has not finished its task; -1: there is none.
+  [[nodiscard]] int64_t first_late(int64_t begin, int64_t end) const HEDDLE_REQUIRES(mutex_);
+  void wait_or_abort(int64_t begin, int64_t end) HEDDLE_REQUIRES(mutex_);
 
   std::shared_ptr<RankGroup> group_;
+  const std::chrono::milliseconds grace_;
   Mutex mutex_;
   CondVar begun_, ended_;
   Task task_ HEDDLE_GUARDED_BY(mutex_);              // must not change while a rank runs the task
