@@ -8,8 +8,6 @@
 #include <string>
 #include <utility>
 
-#include <sched.h>
-
 namespace heddle::device {
 namespace {
 
@@ -53,6 +51,23 @@ int num_physical_cores() {
   std::set<int> cores;
   for (const LogicalCpu& cpu : allowed_cpus()) cores.insert(cpu.core);
   return std::max(1, static_cast<int>(cores.size()));
+}
+
+std::vector<int> cpu_group(const std::vector<int>& order, int first, int count) {
+  if (std::ssize(order) < first + count) return {};
+  return {order.begin() + first, order.begin() + first + count};
+}
+
+CpuScope::CpuScope(const std::vector<int>& cpus) {
+  if (cpus.empty() || sched_getaffinity(0, sizeof(before_), &before_) != 0) return;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int cpu : cpus) CPU_SET(cpu, &set);
+  changed_ = sched_setaffinity(0, sizeof(set), &set) == 0;
+}
+
+CpuScope::~CpuScope() {
+  if (changed_) (void)sched_setaffinity(0, sizeof(before_), &before_);
 }
 
 }  // namespace heddle::device

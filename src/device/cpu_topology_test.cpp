@@ -2,10 +2,13 @@
 #include "device/cpu_topology.h"
 
 #include <algorithm>
+#include <atomic>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "device/thread_pool.h"
 
 namespace heddle::device {
 namespace {
@@ -32,6 +35,30 @@ TEST(CpuTopology, ThreadsTakeEveryCoreBeforeTheyShareOne) {
       << "all first ones, then all second ones";
   EXPECT_THAT(order({{1, 0}, {2, 2}, {3, 2}, {5, 5}}), ElementsAre(1, 2, 5, 3))
       << "cores of which not all may be used";
+}
+
+TEST(CpuTopology, GroupsOfThreadsTakeDifferentCpus) {
+  const std::vector<int> order = {0, 2, 4, 6, 1, 3};
+  EXPECT_THAT(cpu_group(order, 0, 2), ElementsAre(0, 2));
+  EXPECT_THAT(cpu_group(order, 2, 3), ElementsAre(4, 6, 1));
+  EXPECT_THAT(cpu_group(order, 4, 3), ElementsAre()) << "not enough CPUs";
+}
+
+TEST(CpuTopology, ThreadsThatAreCreatedInAScopeUseItsCpusAlone) {
+  const std::vector<LogicalCpu> before = allowed_cpus();
+  const int last = before.back().number;
+  {
+    const CpuScope scope({last});
+    ThreadPool pool(3);
+    std::atomic<int> others{0};
+    pool.parallel_for(100, [&](int64_t, int) {
+      for (const LogicalCpu& cpu : allowed_cpus()) others += cpu.number == last ? 0 : 1;
+    });
+    EXPECT_EQ(others, 0);
+  }
+  EXPECT_EQ(allowed_cpus().size(), before.size());
+  const CpuScope nowhere({});
+  EXPECT_EQ(allowed_cpus().size(), before.size());
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "device/cpu_topology.h"
 #include "device/cuda/cuda_device.h"
@@ -15,7 +16,14 @@ int threads_of_rank(int num_threads, int64_t num_ranks) {
   return std::max(1, all / static_cast<int>(num_ranks));
 }
 
-Result<std::unique_ptr<ComputeDevice>> ComputeDevice::open_cpu(int num_threads, bool exact) {
+Result<std::unique_ptr<ComputeDevice>> ComputeDevice::open_cpu(int num_threads, bool exact,
+                                                               int first_thread) {
+  std::vector<int> cpus;
+  if (first_thread > 0) {
+    cpus = device::cpu_group(device::spread_over_cores(device::allowed_cpus()), first_thread,
+                             num_threads);
+  }
+  const device::CpuScope scope(cpus);  // the pool's threads are created on the rank's CPUs
   std::unique_ptr<ComputeDevice> compute(new ComputeDevice());
   auto cpu = std::make_unique<device::CpuDevice>(num_threads);
   compute->pool_ = &cpu->pool();

@@ -24,7 +24,9 @@ namespace heddle::runner {
 class ComputeDevice {
  public:
   // `num_threads` 0: one per physical core of the machine. `exact`: exact mode (docs/numerics.md).
-  static Result<std::unique_ptr<ComputeDevice>> open_cpu(int num_threads, bool exact);
+  // `first_thread`: the number of threads of lower ranks, which have the machine's first cores.
+  static Result<std::unique_ptr<ComputeDevice>> open_cpu(int num_threads, bool exact,
+                                                         int first_thread = 0);
 
   // Errors: those of device::open_cuda_device(), and those of ops::DenseProducts::create() for the
   // library.

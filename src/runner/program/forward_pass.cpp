@@ -55,8 +55,9 @@ Result<std::unique_ptr<ForwardPass>> ForwardPass::create(const ForwardOptions& o
   for (int64_t rank = 0; rank < options.num_ranks; ++rank) {
     std::shared_ptr<ComputeDevice> own = device;
     if (rank > 0) {
-      HEDDLE_ASSIGN_OR_RETURN(
-          own, ComputeDevice::open_cpu(device->pool()->num_threads(), options.exact));
+      const int threads = device->pool()->num_threads();
+      HEDDLE_ASSIGN_OR_RETURN(own, ComputeDevice::open_cpu(threads, options.exact,
+                                                           static_cast<int>(rank) * threads));
     }
     own->join(group, rank);
     HEDDLE_ASSIGN_OR_RETURN(ranks.emplace_back(), create_rank(options, std::move(own), rank));
