@@ -2,6 +2,8 @@
 // Models that several ranks share on the CPU. In exact mode their logits have the same bits as with
 // one rank, for every way of feeding a text. Otherwise they differ only by rounding.
 #include <algorithm>
+#include <chrono>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,6 +22,7 @@
 #include "core/mutex.h"
 #include "integration/every_feeding.h"
 #include "models/small_config_fixture.h"
+#include "runner/load/decode_traffic.h"
 #include "runner/step/following_ranks.h"
 #include "support/test_data.h"
 #include "verify/session.h"
@@ -65,6 +68,10 @@ std::vector<SharedCase> shared_cases() {
   return {
       {"dense", small_config("LlamaForCausalLM"), {2, 4}},
       {"dense_three", small_config("LlamaForCausalLM", six_heads), {3}},
+      {"dense_eight",
+       small_config("LlamaForCausalLM",
+                    {{"num_attention_heads", 16}, {"num_key_value_heads", 4}, {"head_dim", 8}}),
+       {8}},
       {"dense_tied", small_config("LlamaForCausalLM", {{"tie_word_embeddings", true}})},
       {"biases", small_config("Qwen2ForCausalLM")},
       {"biases_of_sums", small_config("LlamaForCausalLM", {{"attention_bias", true}})},
@@ -90,7 +97,11 @@ std::vector<SharedCase> shared_cases() {
 
 class SharedFolder {
  public:
-  explicit SharedFolder(const json& config) { folder_.write("config.json", config.dump()); }
+  explicit SharedFolder(json config) : config_(std::move(config)) {
+    folder_.write("config.json", config_.dump());
+  }
+
+  [[nodiscard]] const json& config() const { return config_; }
 
   [[nodiscard]] Result<std::unique_ptr<ForwardPass>> open(
       int64_t num_ranks, bool exact,
@@ -115,6 +126,7 @@ class SharedFolder {
   }
 
  private:
+  json config_;
   checkpoint::testing::TemporaryFolder folder_;
 };
 
@@ -237,6 +249,56 @@ TEST_P(SharedModel, GivesEachRankItsSlicesAndTheSameCollectives) {
 INSTANTIATE_TEST_SUITE_P(Cpu, SharedModel, ::testing::ValuesIn(shared_cases()),
                          [](const auto& tested) { return tested.param.name; });
 
+// Each rank reads its experts and what all ranks have.
+TEST(SharedModelTest, CountsTheBytesOfADecodeStep) {
+  const SharedFolder folder(small_of("MixtralForCausalLM"));
+  const auto one = folder.pass(1, /*exact=*/false), two = folder.pass(2, /*exact=*/false);
+  ASSERT_TRUE(one != nullptr && two != nullptr);
+  for (const int64_t batch : {1, 3}) {
+    double more = 0;  // bytes that a step reads on the second rank, too
+    for (const auto& spec : models::testing::model_of(folder.config())->weight_specs()) {
+      const bool is_table = spec.name == "embed_tokens";  // a step reads a row for each sequence
+      if (is_table) more += static_cast<double>(4 * batch * spec.shape[1]);
+      if (is_table) continue;
+      more -= static_cast<double>(4 * spec.shape.num_elements());
+      for (int64_t rank = 0; rank < 2; ++rank) {
+        const auto slice = checkpoint::sliced(spec, rank, {.count = 2}).value();
+        more += static_cast<double>(4 * slice.shape.num_elements());
+      }
+    }
+    constexpr double kRotaryFrequencies = 256;
+    EXPECT_NEAR(runner::decode_traffic(*two, batch, 0).weight_bytes,
+                runner::decode_traffic(*one, batch, 0).weight_bytes + more, kRotaryFrequencies)
+        << batch;
+  }
+}
+
+TEST(SharedModelTest, TellsTheProgressOfAllRanks) {
+  const checkpoint::testing::TemporaryFolder folder;
+  folder.write("config.json", small_config("LlamaForCausalLM").dump());
+  std::vector<std::pair<int64_t, int64_t>> reports;
+  const auto pass = ForwardPass::create(
+      {.model_dir = folder.path(),
+       .dummy_weights = true,
+       .num_threads = 2,
+       .on_load_progress = [&](int64_t done, int64_t total) { reports.emplace_back(done, total); },
+       .num_ranks = 4});
+  ASSERT_TRUE(pass.ok()) << pass.status().to_string();
+  ASSERT_GE(reports.size(), 4U);
+  for (size_t i = 1; i < reports.size(); ++i) {
+    EXPECT_GE(reports[i].first, reports[i - 1].first);
+    const bool is_last = i + 1 == reports.size();
+    EXPECT_EQ(reports[i].first == reports[i].second, is_last) << i;
+  }
+  const int64_t all = reports.back().second;
+  int64_t bytes = 0;
+  for (int64_t rank = 0; rank < 4; ++rank) {
+    bytes += (*pass)->of_rank(rank).weights().bytes_copied();
+  }
+  EXPECT_NEAR(static_cast<double>(all), static_cast<double>(bytes),
+              0.05 * static_cast<double>(bytes));
+}
+
 // Overwrites a weight of rank 1 with zeros. This removes the rank's term from a sum, or sets its
 // part of a gathered result to zero.
 void drop_the_term_of_rank_1(ForwardPass& pass, std::string_view weight) {
@@ -277,14 +339,19 @@ TEST(SharedModelTest, IsRefusedWithTheLegalNumbersOfRanks) {
             "--tp 3: layers.0.self_attn.qkv_proj: 64 rows or columns have 4 units of 16, which 3 "
             "ranks do not divide; legal: 1, 2, 4");
 
+  EXPECT_THAT(refusal(dense, 8).message(),
+              HasSubstr("which 8 ranks do not divide; legal: 1, 2, 4"));
+
   const struct {
     const char* architecture;
     const char* part;
-  } kNotShared[] = {
-      {"GptOssForCausalLM", "layers.0.mlp"},        {"MiniMaxM2ForCausalLM", "layers.0.self_attn"},
-      {"Lfm2ForCausalLM", "layers.0.conv"},         {"JambaForCausalLM", "layers.0.mamba"},
-      {"BambaForCausalLM", "layers.0.mamba"},       {"MiniMaxForCausalLM", "layers.1.self_attn"},
-      {"Gemma4ForCausalLM", "what all layers read"}};
+  } kNotShared[] = {{"GptOssForCausalLM", "layers.0.mlp"},
+                    {"MiniMaxM2ForCausalLM", "layers.0.self_attn"},
+                    {"Lfm2ForCausalLM", "layers.0.conv"},
+                    {"JambaForCausalLM", "layers.0.mamba"},
+                    {"BambaForCausalLM", "layers.0.mamba"},
+                    {"MiniMaxForCausalLM", "layers.1.self_attn"},
+                    {"Gemma4ForCausalLM", "what all layers read"}};
 
   for (const auto& [architecture, part] : kNotShared) {
     const Status status = refusal(small_of(architecture), 2);
@@ -294,10 +361,13 @@ TEST(SharedModelTest, IsRefusedWithTheLegalNumbersOfRanks) {
   }
 }
 
-// A model whose graph has one more collective on rank 1 than on rank 0.
-class OneMoreOnRank1 final : public models::Model {
+// A model whose logits are changed on rank 1.
+class ChangedOnRank1 final : public models::Model {
  public:
-  explicit OneMoreOnRank1(std::unique_ptr<const Model> model) : model_(std::move(model)) {}
+  using Change = graph::Value (*)(graph::GraphBuilder& g, graph::Value logits);
+
+  ChangedOnRank1(std::unique_ptr<const Model> model, Change change)
+      : model_(std::move(model)), change_(change) {}
 
   using Model::cache_needs;
 
@@ -321,7 +391,7 @@ class OneMoreOnRank1 final : public models::Model {
   models::ForwardOutputs build(graph::GraphBuilder& g,
                                const models::ForwardInputs& inputs) const override {
     models::ForwardOutputs outputs = model_->build(g, inputs);
-    if (g.rank().index == 1) outputs.logits = g.apply1("all_reduce", {outputs.logits});
+    if (g.rank().index == 1) outputs.logits = change_(g, outputs.logits);
     return outputs;
   }
 
@@ -331,12 +401,15 @@ class OneMoreOnRank1 final : public models::Model {
 
  private:
   std::unique_ptr<const Model> model_;
+  Change change_;
 };
 
-TEST(SharedModelTest, EndsAtTheDeadlineWhereARankIsMissing) {
+// The pass of two ranks. `change` must be a function object without state.
+template <typename Change>
+Result<std::unique_ptr<ForwardPass>> pass_changed_on_rank_1(Change /*change*/) {
   const checkpoint::testing::TemporaryFolder folder;
   folder.write("config.json", small_config("LlamaForCausalLM").dump());
-  auto pass = ForwardPass::create(
+  return ForwardPass::create(
       {.model_dir = folder.path(),
        .dummy_weights = true,
        .num_threads = 2,
@@ -344,8 +417,14 @@ TEST(SharedModelTest, EndsAtTheDeadlineWhereARankIsMissing) {
        .collective_timeout = std::chrono::milliseconds(100),
        .create_model =
            [](const checkpoint::ModelConfig& config) -> std::unique_ptr<const models::Model> {
-         return std::make_unique<OneMoreOnRank1>(models::create_model(config));
+         return std::make_unique<ChangedOnRank1>(models::create_model(config), Change());
        }});
+}
+
+TEST(SharedModelTest, EndsAtTheDeadlineWhereARankIsMissing) {
+  auto pass = pass_changed_on_rank_1([](graph::GraphBuilder& g, graph::Value logits) {
+    return g.apply1("all_reduce", {logits});  // rank 0 has no such collective
+  });
   ASSERT_TRUE(pass.ok()) << pass.status().to_string();
   auto session = verify::Session::create(**pass, {.max_tokens = 8});
   ASSERT_TRUE(session.ok());
@@ -370,9 +449,55 @@ TEST(FollowingRanksTest, DrawWhatRank0Draws) {
   EXPECT_EQ(runner::compare_draws(first, other, 3).message(), "rank 3 drew 1 tokens, rank 0 2");
 }
 
+TEST(FollowingRanksTest, EndTheRanksIfOneDrawsAnotherToken) {
+  const auto negated = [](graph::GraphBuilder& g, graph::Value logits) {
+    return g.scale(logits, -1);
+  };
+  const auto as_is = [](graph::GraphBuilder&, graph::Value logits) { return logits; };
+  const auto first_step = [](Result<std::unique_ptr<ForwardPass>> pass) {
+    const runner::PoolSizes sizes{.num_pages = 1, .page_size = 16, .max_sequences = 1};
+    const request::StepLimits limits{.max_tokens = 16};
+    std::vector<runner::Pools> pools;
+    for (int64_t rank = 0; rank < 2; ++rank) {
+      ForwardPass& own = (*pass)->of_rank(rank);
+      pools.push_back(runner::Pools::create(own.device(), own.cache_needs(),
+                                            {.sizes = sizes, .kv_dtype = own.kv_dtype()})
+                          .value());
+    }
+    runner::StepExecutor first(**pass, std::move(pools.front()), sizes, limits, 16);
+    runner::FollowingRanks others(**pass, std::move(pools), sizes, limits, 16,
+                                  runner::LogitRows::kSampled);
+    EXPECT_TRUE(first.prepare().ok() && others.prepare().ok());
+    request::BatchPlan plan;
+    const std::vector<int32_t> pages = {1};
+    const std::vector<TokenId> prompt = {3, 1, 4};
+    plan.starts.push_back({.sequence_id = 7, .sampling = {.temperature = 0}});
+    plan.page_updates.push_back({.pages = plan.add_pages(pages)});
+    plan.sequences.push_back(
+        {.sequence_id = 7, .new_tokens = plan.add_tokens(prompt), .sample = true});
+    request::StepOutput output, more;
+    Status status = others.run(first, plan, output);
+    EXPECT_EQ(others.run(first, plan, more).message(), status.message());
+    return status;
+  };
+  const Status same = first_step(pass_changed_on_rank_1(as_is));
+  EXPECT_TRUE(same.ok()) << same.to_string();
+  const Status differs = first_step(pass_changed_on_rank_1(negated));
+  EXPECT_EQ(differs.code(), StatusCode::kDeviceLost);
+  EXPECT_THAT(differs.message(), HasSubstr("rank 1 drew token"));
+  EXPECT_THAT(differs.message(), HasSubstr("for sequence 7, rank 0 token"));
+}
+
+TEST(ForwardOptionsTest, RoundTheTimeOfCollectivesUp) {
+  using std::chrono::milliseconds;
+  EXPECT_EQ(runner::collective_timeout_of(0.0005), milliseconds(1));
+  EXPECT_EQ(runner::collective_timeout_of(0), milliseconds(0)) << "for ever";
+  EXPECT_EQ(runner::ForwardOptions().collective_timeout, milliseconds(20'000));
+}
+
 // Runs some requests together and returns their tokens. The prompts repeat themselves, so that
-// there are n-gram drafts.
-std::vector<std::vector<TokenId>> shared_answers(EngineOptions options) {
+// there are n-gram drafts. With `updates`, made-up weights replace those of the files first.
+std::vector<std::vector<TokenId>> shared_answers(EngineOptions options, bool updates = false) {
   options.model_dir = testing::repository_path("models/heddle-tiny");
   options.device = "cpu";
   options.num_threads = 2;
@@ -381,6 +506,14 @@ std::vector<std::vector<TokenId>> shared_answers(EngineOptions options) {
   auto engine = Engine::create(options);
   EXPECT_TRUE(engine.ok()) << engine.status().to_string();
   if (!engine.ok()) return {};
+  if (updates) {
+    std::promise<Status> done;
+    (*engine)->update_weights(
+        {.model_dir = options.model_dir, .load_format = LoadFormat::kDummy},
+        [&done](const Result<WeightsUpdated>& updated) { done.set_value(updated.status()); });
+    const Status status = done.get_future().get();
+    EXPECT_TRUE(status.ok()) << status.to_string();
+  }
   constexpr size_t kRequests = 3;
 
   struct {
@@ -434,6 +567,44 @@ TEST(SharedEngine, AnswersAsOneRankDoesWhenARequestIsRetracted) {
   const SpeculativeOptions none = {.algorithm = DraftAlgorithm::kNone};
   EXPECT_EQ(shared_answers({.num_ranks = 2, .max_total_tokens = 256, .speculative = none}),
             shared_answers({.speculative = none}));
+}
+
+TEST(SharedEngine, ReplacesTheWeightsOfAllRanks) {
+  const SpeculativeOptions none = {.algorithm = DraftAlgorithm::kNone};
+  const auto made_up = shared_answers({.load_format = LoadFormat::kDummy, .speculative = none});
+  EXPECT_NE(shared_answers({.speculative = none}), made_up);
+  EXPECT_EQ(shared_answers({.num_ranks = 2, .speculative = none}, /*updates=*/true), made_up);
+}
+
+// Ranks that accepted different drafts would end the engine.
+TEST(SharedEngine, SimulatesTheSameAcceptanceOnAllRanks) {
+  const SpeculativeOptions simulated = {
+      .algorithm = DraftAlgorithm::kNgram, .num_draft_tokens = 4, .simulated_acceptance = 2.5};
+  for (const auto& tokens : shared_answers({.num_ranks = 2, .speculative = simulated})) {
+    EXPECT_EQ(tokens.size(), 24U);
+  }
+}
+
+// heddle-tiny has two heads of keys. Four ranks have a copy each.
+TEST(SharedEngine, PlansPoolsOfAllRanks) {
+  const auto plan_of = [](int32_t num_ranks) {
+    auto engine = Engine::create({.model_dir = testing::repository_path("models/heddle-tiny"),
+                                  .exact = true,
+                                  .device = "cpu",
+                                  .num_threads = 2,
+                                  .num_ranks = num_ranks,
+                                  .max_running_requests = 4,
+                                  .max_total_tokens = 4096,
+                                  .speculative = {.algorithm = DraftAlgorithm::kNone},
+                                  .skip_tokenizer = true});
+    EXPECT_TRUE(engine.ok()) << engine.status().to_string();
+    return engine.ok() ? (*engine)->memory_plan() : MemoryPlan();
+  };
+  const MemoryPlan one = plan_of(1), two = plan_of(2), four = plan_of(4);
+  EXPECT_GE(one.kv_tokens, 4096);
+  EXPECT_EQ(two.kv_tokens, one.kv_tokens);
+  EXPECT_EQ(two.kv_pool_bytes, one.kv_pool_bytes);
+  EXPECT_EQ(four.kv_pool_bytes, 2 * one.kv_pool_bytes);
 }
 
 TEST(SharedEngine, RefusesNetworksThatDraft) {

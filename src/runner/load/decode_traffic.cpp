@@ -12,12 +12,15 @@ namespace heddle::runner {
 namespace {
 
 // The share of a weight that a step reads: some rows of a table, the chosen experts, or all of it.
-double part_read(const graph::Node& node, const TensorView& weight, int64_t batch) {
+double part_read(const graph::Graph& graph, const graph::Node& node, const TensorView& weight,
+                 int64_t batch) {
   const auto rows = static_cast<double>(weight.shape[0]);
   const auto sequences = static_cast<double>(batch);
   if (node.op->name == "embedding") return std::min(1.0, sequences / rows);
   if (node.op->name.starts_with("routed_moe")) {
-    const double chosen = static_cast<double>(node.attrs.integer("top_k")) / rows;
+    // The router scores all experts; a rank may have only some of them.
+    const auto all = static_cast<double>(graph.info(node.inputs[1]).meta[1].offset);
+    const double chosen = static_cast<double>(node.attrs.integer("top_k")) / all;
     return 1.0 - std::pow(1.0 - chosen, sequences);
   }
   if (node.op->name == "absorb_query" || node.op->name == "expand_values") {
@@ -50,7 +53,7 @@ DecodeTraffic decode_traffic(const ForwardPass& pass, int64_t batch, int64_t con
     for (const graph::Value input : node.inputs) {
       const graph::ValueInfo& info = graph.info(input);
       if (info.kind != graph::ValueKind::kConstant) continue;
-      traffic.weight_bytes += part_read(node, info.constant, batch) *
+      traffic.weight_bytes += part_read(graph, node, info.constant, batch) *
                               static_cast<double>(quant::stored_bytes(info.constant));
     }
   }

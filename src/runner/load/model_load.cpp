@@ -28,6 +28,9 @@ namespace heddle::runner {
 namespace {
 
 constexpr int64_t kMostVocabularyPadding = 256;
+// Most prompt tokens of a step in exact mode if ranks share the experts: their terms take a row of
+// the arena for every token and chosen expert.
+constexpr int64_t kMostSharedExactTokens = 1024;
 
 SamplingParams default_sampling(const checkpoint::GenerationConfig& config) {
   SamplingParams params;
@@ -88,6 +91,13 @@ Status ModelLoad::choose() {
   if (drafts_.model != nullptr) draft_needs_ = drafts_.model->cache_needs();
   const int32_t max_rows = options_.max_running_requests > 0 ? options_.max_running_requests
                                                              : defaults_.max_running_requests;
+  if (options_.exact && options_.num_ranks > 1 && stored.moe &&
+      options_.chunked_prefill_tokens.value_or(0) > kMostSharedExactTokens) {
+    log_warning(fmt::format(
+        "chunked_prefill_tokens: {} instead of {}, because ranks share experts in exact mode",
+        kMostSharedExactTokens, *options_.chunked_prefill_tokens));
+    options_.chunked_prefill_tokens = kMostSharedExactTokens;
+  }
   // Every running sequence may decode in a step that also prefills, so a step holds at least one
   // row for each.
   const int64_t chunk = std::max<int64_t>(

@@ -20,23 +20,24 @@ class NewModelWeights final : public NewWeights {
 
 StepRunner::StepRunner(std::unique_ptr<ForwardPass> pass, std::vector<Pools> pools,
                        const PoolSizes& sizes, const request::StepLimits& limits,
-                       int64_t context_length, LoadedDrafts drafts)
+                       int64_t context_length, LoadedDrafts drafts, double simulated_acceptance)
     : sizes_(sizes),
       limits_(limits),
       pass_(std::move(pass)),
       draft_pass_(drafts.pass),
-      simulated_acceptance_(drafts.of_steps.simulated_acceptance),
       executor_(*pass_, std::move(pools.front()), sizes, limits, context_length,
                 LogitRows::kSampled, std::move(drafts.of_steps)),
       others_(*pass_, std::move(pools), sizes, limits, context_length, LogitRows::kSampled,
-              simulated_acceptance_) {}
+              simulated_acceptance) {}
 
 Result<std::unique_ptr<Runner>> StepRunner::create(std::unique_ptr<ForwardPass> pass,
                                                    std::vector<Pools> pools, const PoolSizes& sizes,
                                                    const request::StepLimits& limits,
                                                    int64_t context_length, LoadedDrafts drafts) {
+  const double acceptance = drafts.of_steps.simulated_acceptance;
   std::unique_ptr<StepRunner> runner(new StepRunner(std::move(pass), std::move(pools), sizes,
-                                                    limits, context_length, std::move(drafts)));
+                                                    limits, context_length, std::move(drafts),
+                                                    acceptance));
   HEDDLE_RETURN_IF_ERROR(runner->executor_.prepare());
   HEDDLE_RETURN_IF_ERROR(runner->others_.prepare());
   if (runner->pass_->device().kind() != device::DeviceKind::kCpu) {

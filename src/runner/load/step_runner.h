@@ -49,7 +49,8 @@ class StepRunner final : public Runner {
 
  private:
   StepRunner(std::unique_ptr<ForwardPass> pass, std::vector<Pools> pools, const PoolSizes& sizes,
-             const request::StepLimits& limits, int64_t context_length, LoadedDrafts drafts);
+             const request::StepLimits& limits, int64_t context_length, LoadedDrafts drafts,
+             double simulated_acceptance);
 
   PoolSizes sizes_;
   request::StepLimits limits_;
@@ -57,7 +58,6 @@ class StepRunner final : public Runner {
                                        // executor
   DraftPass* draft_pass_;              // the draft network of the executor's drafts; null: there is
                                        // none
-  double simulated_acceptance_;        // SpeculativeOptions::simulated_acceptance
   StepExecutor executor_;
   FollowingRanks others_;
   std::unique_ptr<StepThread> thread_;       // CPU only; destroyed before everything that it uses

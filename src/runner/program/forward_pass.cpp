@@ -51,16 +51,26 @@ Result<std::unique_ptr<ForwardPass>> ForwardPass::create(const ForwardOptions& o
   }
   auto group =
       std::make_shared<distributed::RankGroup>(options.num_ranks, options.collective_timeout);
+  ForwardOptions of_rank = options;
+  const auto loaded = std::make_shared<int64_t>(0);  // bytes of the ranks so far
   std::vector<std::unique_ptr<ForwardPass>> ranks;
   for (int64_t rank = 0; rank < options.num_ranks; ++rank) {
     std::shared_ptr<ComputeDevice> own = device;
     if (rank > 0) {
       const int threads = device->pool()->num_threads();
-      HEDDLE_ASSIGN_OR_RETURN(own, ComputeDevice::open_cpu(threads, options.exact,
-                                                           static_cast<int>(rank) * threads));
+      HEDDLE_ASSIGN_OR_RETURN(
+          own, ComputeDevice::open_cpu(threads, options.exact, static_cast<int>(rank) * threads));
+    }
+    if (options.on_load_progress) {
+      // Ranks load one after another; those that follow are expected to load as much as this one.
+      of_rank.on_load_progress = [loaded, report = options.on_load_progress, before = *loaded,
+                                  left = options.num_ranks - rank](int64_t done, int64_t total) {
+        *loaded = before + total;
+        report(before + done, before + left * total);
+      };
     }
     own->join(group, rank);
-    HEDDLE_ASSIGN_OR_RETURN(ranks.emplace_back(), create_rank(options, std::move(own), rank));
+    HEDDLE_ASSIGN_OR_RETURN(ranks.emplace_back(), create_rank(of_rank, std::move(own), rank));
   }
   std::unique_ptr<ForwardPass> first = std::move(ranks.front());
   ranks.erase(ranks.begin());
@@ -101,7 +111,7 @@ Status ForwardPass::load() {
   HEDDLE_RETURN_IF_ERROR(
       models::check_ranks(*model_, rank_.ranks).with_context(fmt::format("--tp {}", num_ranks())));
   checkpoint::LoadOptions load_options = this->load_options(config_, options_.dummy_weights);
-  if (speaks) load_options.progress = options_.on_load_progress;
+  load_options.progress = options_.on_load_progress;
   const std::optional<DType> kv_dtype =
       choose_kv_dtype({options_.kv_dtype, load_options.dtype == DType::kF32}, config_);
   HEDDLE_ASSIGN_OR_RETURN(auto source, open_weights(options_.model_dir, options_.dummy_weights));
@@ -133,7 +143,9 @@ Result<ModelConstants> ForwardPass::read_constants(const std::filesystem::path& 
   checkpoint::LoadOptions load_options = this->load_options(config, dummy_weights);
   load_options.cancelled = cancelled;
   HEDDLE_ASSIGN_OR_RETURN(auto source, open_weights(model_dir, dummy_weights));
-  for (const std::string& note : source->notes()) log_warning(note);
+  for (const std::string& note : source->notes()) {
+    if (rank_.index == 0) log_warning(note);
+  }
   if (kv_dtype_ == DType::kF8E4M3) {
     HEDDLE_ASSIGN_OR_RETURN(const auto scales, load_kv_scales(*source, cache_needs()));
     if (scales != kv_scales_) {

@@ -21,6 +21,8 @@
 #include <string_view>
 #include <vector>
 
+#include <heddle/options.h>
+
 #include "checkpoint/kv_scales.h"
 #include "checkpoint/weight_slice.h"
 #include "distributed/rank_threads.h"
@@ -35,6 +37,12 @@
 #include "runner/program/model_constants.h"
 
 namespace heddle::runner {
+
+// ForwardOptions::collective_timeout for a time in seconds, at least 0. It is rounded up, so that
+// only 0 means "for ever".
+[[nodiscard]] inline std::chrono::milliseconds collective_timeout_of(double seconds) {
+  return std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
+}
 
 struct ForwardOptions {
   std::filesystem::path model_dir;
@@ -56,19 +64,15 @@ struct ForwardOptions {
   bool head_alone = false;                  // run_head() will be used
   std::function<void(int64_t done_bytes, int64_t total_bytes)> on_load_progress;
 
-  int64_t num_ranks = 1;                                 // that share the model; on the CPU alone
-  std::chrono::milliseconds collective_timeout{20'000};  // a rank waits so long; 0: for ever
+  int64_t num_ranks = 1;  // that share the model; on the CPU alone
+  // A rank waits so long for the others in a step; 0: for ever.
+  std::chrono::milliseconds collective_timeout =
+      collective_timeout_of(EngineOptions().collective_timeout_seconds);
 
   // Creates the model of config.json; tests replace it.
   std::unique_ptr<const models::Model> (*create_model)(const checkpoint::ModelConfig& config) =
       models::create_model;
 };
-
-// ForwardOptions::collective_timeout for a time in seconds, at least 0. It is rounded up, so that
-// only 0 means "for ever".
-[[nodiscard]] inline std::chrono::milliseconds collective_timeout_of(double seconds) {
-  return std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
-}
 
 class ForwardPass {
  public:
