@@ -83,6 +83,8 @@ std::vector<SharedCase> shared_cases() {
       {"experts_cut_within",
        updated(small_of("MixtralForCausalLM"), updated(six_heads, {{"num_local_experts", 4}})),
        {3}},
+      {"biased_experts", small_of("GptOssForCausalLM"), {2, 4}},
+      {"biased_experts_cut_within", updated(small_of("GptOssForCausalLM"), six_heads), {3}},
       {"latent_scored", small_latent_experts("DeepseekV2ForCausalLM"), {2, 4}},
       {"latent_corrected", small_latent_experts("DeepseekV3ForCausalLM")},
       {"latent_hybrid", latent_hybrid, {2, 4}},
@@ -345,8 +347,7 @@ TEST(SharedModelTest, IsRefusedWithTheLegalNumbersOfRanks) {
   const struct {
     const char* architecture;
     const char* part;
-  } kNotShared[] = {{"GptOssForCausalLM", "layers.0.mlp"},
-                    {"MiniMaxM2ForCausalLM", "layers.0.self_attn"},
+  } kNotShared[] = {{"MiniMaxM2ForCausalLM", "layers.0.self_attn"},
                     {"Lfm2ForCausalLM", "layers.0.conv"},
                     {"JambaForCausalLM", "layers.0.mamba"},
                     {"BambaForCausalLM", "layers.0.mamba"},

@@ -96,12 +96,18 @@ void BiasedMoe::add_weights(std::vector<checkpoint::WeightSpec>& specs, const st
 
 Value BiasedMoe::build(graph::GraphBuilder& g, Value x) const {
   const Value scores = linear(g, x, "router", DType::kF32);
-  return expert_products(g, "routed_moe_bias", x, scores,
-                         {g.weight("experts.w13_bias"), g.weight("experts.w2_bias")},
-                         {{"top_k", static_cast<double>(config_.num_experts_per_token)},
-                          {"normalize", config_.normalize_top_k ? 1.0 : 0.0},
-                          {"swiglu_limit", own_.swiglu_limit},
-                          {"swiglu_alpha", own_.swiglu_alpha}});
+  ops::Attrs attrs{{"top_k", static_cast<double>(config_.num_experts_per_token)},
+                   {"normalize", config_.normalize_top_k ? 1.0 : 0.0},
+                   {"swiglu_limit", own_.swiglu_limit},
+                   {"swiglu_alpha", own_.swiglu_alpha}};
+  // If each rank has a share of the width of every expert, the outputs of the ranks are added, and
+  // only rank 0 adds the bias of the output.
+  const checkpoint::Rank& rank = g.rank();
+  const bool shares_width = !rank.ranks.exact && config_.num_experts % rank.ranks.count != 0;
+  if (shares_width && rank.index > 0) attrs.set("adds_w2_bias", 0);
+  return sum_over_ranks(
+      g, expert_products(g, "routed_moe_bias", x, scores,
+                         {g.weight("experts.w13_bias"), g.weight("experts.w2_bias")}, attrs));
 }
 
 }  // namespace heddle::models

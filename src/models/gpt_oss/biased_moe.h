@@ -35,6 +35,8 @@ class BiasedMoe final : public FeedForward {
                    const std::string& hub) const override;
   graph::Value build(graph::GraphBuilder& g, graph::Value x) const override;
 
+  [[nodiscard]] bool serves_ranks() const override { return true; }
+
  private:
   int64_t hidden_size_;
   checkpoint::MoeConfig config_;

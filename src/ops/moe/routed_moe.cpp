@@ -59,16 +59,14 @@ Status routed_moe(Context& context, const RoutedMoeArgs& args) {
         .require(args.own->first >= 0 && args.own->first + own <= E, "own.first",
                  static_cast<double>(args.own->first), "leave the rank's experts among all")
         .require(!args.own->in_terms || terms == args.experts_per_token * H, "columns of y",
-                 static_cast<double>(terms.value()), "be A times those of x")
-        .require(args.w13_bias.data == nullptr && args.w2_bias.data == nullptr, "biases", 1,
-                 "be left out where ranks share the experts");
+                 static_cast<double>(terms.value()), "be A times those of x");
   }
   if (args.w13_bias.data != nullptr) {
-    contract.expect("w13_bias", args.w13_bias, {&E, &I2}, DType::kF32)
+    contract.expect("w13_bias", args.w13_bias, {experts, &I2}, DType::kF32)
         .require(args.w13_bias.dense(), "w13_bias", 0, "be dense");
   }
   if (args.w2_bias.data != nullptr) {
-    contract.expect("w2_bias", args.w2_bias, {&E, &H}, DType::kF32)
+    contract.expect("w2_bias", args.w2_bias, {experts, &H}, DType::kF32)
         .require(args.w2_bias.dense(), "w2_bias", 0, "be dense");
   }
   if (args.expert_scales.data != nullptr) {
@@ -273,7 +271,7 @@ Status launch_routed_moe_scaled(Context& context, const LaunchArgs& args) {
 Status launch_routed_moe_bias(Context& context, const LaunchArgs& args) {
   RoutedMoeArgs moe = args_of(args);
   moe.w13_bias = args.inputs[4];
-  moe.w2_bias = args.inputs[5];
+  if (args.attrs.find("adds_w2_bias").value_or(1) != 0) moe.w2_bias = args.inputs[5];
   moe.activation = {.limit = static_cast<float>(args.attrs.real("swiglu_limit")),
                     .alpha = static_cast<float>(args.attrs.real("swiglu_alpha"))};
   return routed_moe(context, moe);

@@ -74,7 +74,7 @@ struct RoutedMoeArgs {
   TensorView correction = {};               // [E] fp32, or without memory
   TensorView expert_scales = {};            // [E] fp32, or without memory
   std::optional<SharedExpert> shared = {};  // CUDA only
-  std::optional<OwnExperts> own = {};       // CPU only; w13, w2 [e, ..] of e experts, no biases
+  std::optional<OwnExperts> own = {};       // CPU only; w13, w2, biases [e, ..] of e experts
   MutableTensorView residual = {};          // [T, H] bf16, or without memory; CUDA only, and few
                                             // tokens (few_experts.h): y is added, not written
   TensorView read_next = {};                // a weight, or without memory: few tokens on CUDA have
