@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 #include <numbers>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -18,6 +19,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/checkpoint_fixture.h"
+#include "checkpoint/convert.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/seeded_tensors_fixture.h"
 #include "core/json_reader.h"
@@ -40,10 +42,10 @@ using testing::Row;
 using testing::Rows;
 
 std::unique_ptr<VisionEncoder> encoder_of(const std::filesystem::path& folder, bool exact,
-                                          int num_threads = 2) {
-  auto encoder = VisionEncoder::create(
-      {.model_dir = folder, .dtype = DType::kF32, .exact = exact, .num_threads = 2},
-      runner::ComputeDevice::open_cpu(num_threads, exact).value());
+                                          int num_threads = 2,
+                                          std::optional<DType> dtype = DType::kF32) {
+  auto encoder = VisionEncoder::create({.model_dir = folder, .dtype = dtype, .num_threads = 2},
+                                       runner::ComputeDevice::open_cpu(num_threads, exact).value());
   EXPECT_TRUE(encoder.ok()) << encoder.status().to_string();
   return encoder.ok() ? std::move(*encoder) : nullptr;
 }
@@ -384,15 +386,22 @@ class PlainTower {
 
 class PlainTowerTest : public ::testing::TestWithParam<std::tuple<bool, bool>> {
  protected:
-  void SetUp() override {
-    const json config = std::get<0>(GetParam()) ? table_config() : window_config();
+  void SetUp() override { load(std::get<0>(GetParam()) ? table_config() : window_config()); }
+
+  void load(const json& config, DType stored = DType::kF32) {
     folder_.write("config.json", config.dump());
     auto tower = models::load_vision_tower(folder_.path());
     ASSERT_TRUE(tower.ok()) << tower.status().to_string();
     config_ = (*tower)->config();
     weights_ = checkpoint::testing::seeded_tensors((*tower)->weight_specs());
     std::vector<checkpoint::NamedTensor> named;
-    for (const auto& [name, tensor] : weights_) named.push_back({name, tensor.view()});
+    std::vector<Tensor> rounded;
+    for (const auto& [name, tensor] : weights_) {
+      rounded.emplace_back(tensor.shape(), stored);
+      checkpoint::convert_elements(tensor.view().data, DType::kF32, rounded.back().view().data,
+                                   stored, tensor.num_elements());
+      named.push_back({name, rounded.back().view()});
+    }
     ASSERT_TRUE(write_safetensors(folder_.path() / "model.safetensors", named).ok());
     encoder_ = encoder_of(folder_.path(), std::get<1>(GetParam()));
     ASSERT_NE(encoder_, nullptr);
@@ -405,18 +414,17 @@ class PlainTowerTest : public ::testing::TestWithParam<std::tuple<bool, bool>> {
     return {random.span<float>().begin(), random.span<float>().end()};
   }
 
+  void expect_plain_features(const std::vector<PatchGrid>& grids);
+
   checkpoint::testing::TemporaryFolder folder_;
   VisionConfig config_;
   std::map<std::string, Tensor> weights_;
   std::unique_ptr<VisionEncoder> encoder_;
 };
 
-// Grids smaller and larger than a window and than the table, with a single row of cells, and with
-// incomplete windows at their edges.
-TEST_P(PlainTowerTest, FeaturesEqualThoseOfPlainLoopsInDouble) {
+void PlainTowerTest::expect_plain_features(const std::vector<PatchGrid>& grids) {
   const PlainTower reference(config_, std::move(weights_));
-  for (const PatchGrid grid : {PatchGrid{2, 2}, PatchGrid{2, 10}, PatchGrid{4, 4}, PatchGrid{6, 10},
-                               PatchGrid{14, 2}, PatchGrid{10, 12}}) {
+  for (const PatchGrid& grid : grids) {
     const std::vector<float> patches = patches_of(grid, 3);
     const auto features = encoder_->encode(grid, patches);
     ASSERT_TRUE(features.ok()) << features.status().message();
@@ -427,6 +435,37 @@ TEST_P(PlainTowerTest, FeaturesEqualThoseOfPlainLoopsInDouble) {
     EXPECT_LT(testing::relative_error(features->view(), want), 3e-6)
         << grid.height << " x " << grid.width;
   }
+}
+
+// Grids smaller and larger than a window and than the table, with a single row of cells, and with
+// incomplete windows at their edges.
+TEST_P(PlainTowerTest, FeaturesEqualThoseOfPlainLoopsInDouble) {
+  expect_plain_features({{2, 2}, {2, 10}, {4, 4}, {6, 10}, {14, 2}, {10, 12}});
+}
+
+TEST_P(PlainTowerTest, OtherCellsAndFrequenciesEqualPlainLoopsToo) {
+  json config = std::get<0>(GetParam()) ? table_config() : window_config();
+  config["vision_config"].update(
+      {{"spatial_merge_size", 3}, {"window_size", 12}, {"rope_parameters", {{"rope_theta", 500}}}});
+  load(config);
+  ASSERT_EQ(config_.cell(), 9);
+  ASSERT_EQ(config_.rope_theta, 500);
+  expect_plain_features({{3, 3}, {9, 6}, {12, 15}});
+}
+
+// In exact mode weights are fp32 without being asked for.
+TEST_P(PlainTowerTest, ExactModeNeedsNoDtype) {
+  load(std::get<0>(GetParam()) ? table_config() : window_config(), DType::kBf16);
+  const bool exact = std::get<1>(GetParam());
+  const auto as_stored = encoder_of(folder_.path(), exact, 2, std::nullopt);
+  ASSERT_NE(as_stored, nullptr);
+  const std::vector<float> patches = patches_of({4, 6}, 3);
+  const auto wanted = encoder_->encode({4, 6}, patches), got = as_stored->encode({4, 6}, patches);
+  ASSERT_TRUE(wanted.ok() && got.ok());
+  if (exact) {
+    EXPECT_TRUE(testing::same_bits(wanted->view(), got->view()));
+  }
+  EXPECT_LT(row_error(got->view(), wanted->view()), 0.03);
 }
 
 // Neither the pictures before nor the number of threads change the features.

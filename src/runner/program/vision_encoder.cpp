@@ -31,7 +31,6 @@ std::vector<float> in_order(std::span<const float> patches, const std::vector<in
 
 Result<std::unique_ptr<VisionEncoder>> VisionEncoder::create(
     const VisionOptions& options, std::shared_ptr<ComputeDevice> device) {
-  HEDDLE_CHECK_EQ(device->context().exact, options.exact);
   if (!device->shares_memory_with_host()) {
     return unimplemented("vision towers are computed on the CPU only; choose --device cpu");
   }
@@ -42,11 +41,11 @@ Result<std::unique_ptr<VisionEncoder>> VisionEncoder::create(
 }
 
 Status VisionEncoder::load(const VisionOptions& options) {
-  HEDDLE_ASSIGN_OR_RETURN(auto source, open_weights(options.model_dir, options.dummy_weights));
+  HEDDLE_ASSIGN_OR_RETURN(auto source, open_weights(options.model_dir, /*dummy=*/false));
   HEDDLE_ASSIGN_OR_RETURN(constants_,
                           ModelConstants::load(
                               std::move(source), tower_->weight_specs(),
-                              {.dtype = options.exact ? DType::kF32 : options.dtype,
+                              {.dtype = compute_->context().exact ? DType::kF32 : options.dtype,
                                .ignored_prefixes = models::VisionTower::ignored_prefixes(),
                                .num_threads = options.num_threads},
                               [this](const auto&) -> Result<models::DerivedWeights> {

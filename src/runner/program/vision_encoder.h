@@ -20,18 +20,16 @@ namespace heddle::runner {
 
 struct VisionOptions {
   std::filesystem::path model_dir;
-  bool dummy_weights = false;
-  std::optional<DType> dtype;  // dtype of the tower; none: as stored
-  bool exact = false;          // implies fp32
+  std::optional<DType> dtype;  // dtype of the tower; none: as stored. Exact mode: fp32
   int num_threads = 0;         // threads that load the weights
   int64_t max_tokens = 1024;   // most tokens of a picture
 };
 
 class VisionEncoder {
  public:
-  // Reads config.json and the tower's weights, and compiles the tower for the device. The device's
-  // context must have the mode options.exact (checked). Errors: those of
-  // models::load_vision_tower() and of loading; kUnimplemented if the device is not the CPU.
+  // Reads config.json and the tower's weights, and compiles the tower for the device, in exact mode
+  // if the device's context is exact. Errors: those of models::load_vision_tower() and of loading;
+  // kUnimplemented if the device is not the CPU.
   static Result<std::unique_ptr<VisionEncoder>> create(const VisionOptions& options,
                                                        std::shared_ptr<ComputeDevice> device);
 
