@@ -308,8 +308,11 @@ TEST(RoutedMoeTest, IsSharedByRanksWithSomeOfTheExperts) {
   GuardedTensor y({kTokens, shape.H}, DType::kF32, 2);
   x.randomize(3);
   logits.randomize(4, 3.0f);
-  for (const ExpertForm form : {ExpertForm::kSwiglu, ExpertForm::kSquaredRelu}) {
+  for (const auto& [form, biased] : {std::pair(ExpertForm::kSwiglu, false),
+                                     {ExpertForm::kSquaredRelu, false},
+                                     {ExpertForm::kSwiglu, true}}) {
     block.activation.form = form;
+    block.biased = biased;
     CpuContext context(block.pool, /*exact_mode=*/true);
     ASSERT_TRUE(block.run(context, x.view(), logits.view(), y.view()).ok());
     std::vector<std::byte> workspace(
@@ -326,6 +329,11 @@ TEST(RoutedMoeTest, IsSharedByRanksWithSomeOfTheExperts) {
           for (TensorView* weight : {&own.w13, &own.w2}) {
             weight->data = weight->as<float>() + rank * each * weight->row_stride;
             weight->shape = {each, weight->shape[1], weight->shape[2]};
+          }
+          for (TensorView* bias : {&own.w13_bias, &own.w2_bias}) {
+            if (bias->data == nullptr) continue;
+            bias->data = bias->as<float>() + rank * each * bias->row_stride;
+            bias->shape = {each, bias->shape[1]};
           }
           own.workspace = workspace;
           const Status status = routed_moe(context, own);
