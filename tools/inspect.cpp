@@ -272,7 +272,7 @@ Status print_ranks(const InspectOptions& options) {
       options.exact ? std::optional(DType::kF32) : runner::dtype_of(options.dtype);
   if (!dtype && source->names().empty()) dtype = config.dtype.value_or(DType::kBf16);
   const auto report =
-      report_on_ranks(model->weight_specs(), *source,
+      report_on_ranks(*model, *source,
                       {.dtype = dtype,
                        .ignored_prefixes = model->ignored_prefixes(),
                        .quantization = config.quantization ? &*config.quantization : nullptr},

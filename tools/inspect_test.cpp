@@ -13,6 +13,7 @@
 #include "checkpoint/checkpoint_fixture.h"
 #include "checkpoint/gguf_fixture.h"
 #include "checkpoint/quantise_checkpoint.h"
+#include "models/small_config_fixture.h"
 #include "support/dense_model.h"
 #include "support/test_data.h"
 #include "tools/cli/subcommand_fixture.h"
@@ -208,6 +209,11 @@ TEST(Inspect, RanksThatDoNotDivideTheModelAreRefusedWithThoseThatDo) {
                 AllOf(HasSubstr(std::string("--tp ") + count + " of " + model + ": "),
                       HasSubstr(weight), HasSubstr("; legal: 1, 2, 4\n")));
   }
+  // The answer is that of the engine, also for parts that ranks do not share yet.
+  const checkpoint::testing::TemporaryFolder folder;
+  folder.write("config.json", models::testing::small_of("Lfm2ForCausalLM").dump());
+  EXPECT_THAT(run_captured(kInspect, {folder.path().string(), "--tp", "2"}).errors,
+              HasSubstr(": ranks do not share layers.0.conv of this family yet; legal: 1\n"));
   for (const char* count : {"0", "9", "two"}) {
     const Outcome outcome = run_captured(kInspect, {model, "--tp", count});
     EXPECT_EQ(outcome.exit_code, kExitUsage);

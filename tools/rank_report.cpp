@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "models/rank_check.h"
 #include "tools/cli/output_file.h"
 #include "tools/cli/table.h"
 
@@ -48,11 +49,13 @@ std::string mib_of(int64_t bytes) { return fmt::format("{:.2f} MiB", mebibytes(b
 
 }  // namespace
 
-Result<RankReport> report_on_ranks(std::span<const WeightSpec> specs,
+Result<RankReport> report_on_ranks(const models::Model& model,
                                    const checkpoint::WeightSource& source,
                                    const checkpoint::LoadOptions& options, const Ranks& ranks) {
+  HEDDLE_RETURN_IF_ERROR(models::check_ranks(model, ranks));
   RankReport report{.ranks = ranks};
-  const std::vector<Status> statuses = checkpoint::legal_ranks(specs, ranks.exact);
+  const std::vector<WeightSpec> specs = model.weight_specs();
+  const std::vector<Status> statuses = models::legal_ranks(model, ranks.exact);
   for (size_t i = 0; i < statuses.size(); ++i) {
     const auto count = static_cast<int64_t>(i) + 1;
     if (statuses[i].ok()) {
@@ -60,10 +63,6 @@ Result<RankReport> report_on_ranks(std::span<const WeightSpec> specs,
     } else {
       report.refused.emplace(count, statuses[i].message());
     }
-  }
-  if (const auto refused = report.refused.find(ranks.count); refused != report.refused.end()) {
-    return invalid_argument(
-        fmt::format("{}; legal: {}", refused->second, fmt::join(report.legal, ", ")));
   }
   std::vector<std::vector<WeightSpec>> slices;  // slices of each rank
   for (int64_t rank = 0; rank < ranks.count; ++rank) {

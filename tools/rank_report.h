@@ -15,6 +15,7 @@
 
 #include "checkpoint/load_weights.h"
 #include "checkpoint/weight_slice.h"
+#include "models/model.h"
 
 namespace heddle::tools {
 
@@ -29,13 +30,12 @@ struct RankReport {
   std::vector<SharedWeight> weights;
   std::vector<int64_t> rank_bytes;
   std::vector<int64_t> legal;  // numbers of ranks that can share the model
-  // Other numbers of ranks, each with a message that names a weight that it does not divide.
+  // Other numbers of ranks, each with the error of models::legal_ranks().
   std::map<int64_t, std::string> refused;
 };
 
-// Makes the report. Error: kInvalidArgument if the ranks do not divide the model, naming the first
-// weight that they do not divide and the allowed numbers; those of checkpoint::bytes_to_load().
-Result<RankReport> report_on_ranks(std::span<const checkpoint::WeightSpec> specs,
+// Makes the report. Errors: those of models::check_ranks() and of checkpoint::bytes_to_load().
+Result<RankReport> report_on_ranks(const models::Model& model,
                                    const checkpoint::WeightSource& source,
                                    const checkpoint::LoadOptions& options,
                                    const checkpoint::Ranks& ranks);

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "core/check.h"
 
 namespace heddle::checkpoint {
@@ -141,15 +143,26 @@ Result<std::vector<WeightSpec>> sliced(std::span<const WeightSpec> specs, int64_
   return slices;
 }
 
+namespace {
+
+// Checks that the ranks divide every weight, and that each rank has a part of every cut weight.
+Status check_shares(std::span<const WeightSpec> specs, const Ranks& ranks) {
+  for (const WeightSpec& spec : specs) {
+    HEDDLE_ASSIGN_OR_RETURN(const auto last, share_of(spec, ranks.count - 1, ranks));
+    if (!last || last->size() > 0) continue;
+    return invalid_argument(
+        fmt::format("{}: {} rows or columns leave nothing for the last of {} ranks", spec.name,
+                    spec.shape[last->dimension], ranks.count));
+  }
+  return {};
+}
+
+}  // namespace
+
 std::vector<Status> legal_ranks(std::span<const WeightSpec> specs, bool exact) {
   std::vector<Status> legal;
   for (int64_t count = 1; count <= kMaxRanks; ++count) {
-    Status status;
-    for (const WeightSpec& spec : specs) {
-      status = share_of(spec, /*rank=*/0, {count, exact}).status();
-      if (!status.ok()) break;
-    }
-    legal.push_back(std::move(status));
+    legal.push_back(check_shares(specs, {count, exact}));
   }
   return legal;
 }

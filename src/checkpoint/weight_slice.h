@@ -67,7 +67,7 @@ Result<std::vector<WeightSpec>> sliced(std::span<const WeightSpec> specs, int64_
                                        const Ranks& ranks);
 
 // For 1 to kMaxRanks ranks, at index count - 1: OK, or the error for the first weight that they do
-// not divide.
+// not divide or that leaves one of them without rows or columns.
 [[nodiscard]] std::vector<Status> legal_ranks(std::span<const WeightSpec> specs, bool exact);
 
 }  // namespace heddle::checkpoint

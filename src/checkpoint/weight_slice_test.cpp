@@ -355,6 +355,7 @@ TEST(WeightSlice, NamesTheWeightThatRanksDoNotDivide) {
   EXPECT_THAT(legal[2].message(),
               HasSubstr("conv: 48 rows or columns have 2 units of 24, which 3"));
   EXPECT_THAT(legal[4].message(), HasSubstr("w13: 16 rows or columns have 16 units of 1, which 5"));
+  EXPECT_THAT(legal[5].message(), HasSubstr(" leave nothing for the last of 6 ranks"));
   EXPECT_EQ(sliced(specs, 0, {.count = 5}).status().message(), legal[4].message());
 }
 
