@@ -15,6 +15,7 @@ namespace heddle::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::NamedTensors;
@@ -188,6 +189,24 @@ TEST_F(MergeCheckpointTest, PublishesNoModelWithNumbersThatAreNotFinite) {
   }
 }
 
+// Elements are computed in pieces, by several threads; the first one in the file is named.
+TEST_F(MergeCheckpointTest, NamesTheElementOfALargeTensorThatIsNotFinite) {
+  constexpr int64_t kRows = 300, kColumns = 1000, kWrong = 262'144 + 5;
+  Tensor large = uneven({kRows, kColumns}, 1);
+  large.span<float>()[kWrong] = std::numeric_limits<float>::quiet_NaN();
+  large.span<float>()[kWrong + 7] = std::numeric_limits<float>::infinity();
+  tensors_.at("q.weight") = std::move(large);
+  testing::write_tensors(base() / "model.safetensors", tensors_);
+  NamedTensors adapter;
+  adapter.emplace("q.lora_A.weight", uneven({2, kColumns}, 2));
+  adapter.emplace("q.lora_B.weight", uneven({kRows, 2}, 3));
+  testing::write_adapter(adapter_folder(0), R"({"r": 2, "target_modules": ["q"]})", adapter);
+  MergeOptions one = options();
+  one.adapters = {{adapter_folder(0), 1}};
+  EXPECT_THAT(merge_checkpoint(one, {}).status().message(),
+              HasSubstr("tensor \"q.weight\" of the base has nan at element 262149; download"));
+}
+
 TEST_F(MergeCheckpointTest, KeepsTheDtypesOfQuantisedModels) {
   const auto message = [&] {
     MergeOptions rounded = options();
@@ -216,6 +235,8 @@ TEST_F(MergeCheckpointTest, RefusesBeforeItWrites) {
   };
   EXPECT_THAT(message([&](MergeOptions& o) { o.output = base(); }), HasSubstr("base exists;"));
   EXPECT_THAT(message([&](MergeOptions& o) { o.output = ""; }), HasSubstr("has no name"));
+  EXPECT_THAT(message([&](MergeOptions& o) { o.output = folder_.path() / "no/out"; }),
+              AllOf(HasSubstr("there is no folder"), HasSubstr("/no; create it, or write to")));
   EXPECT_THAT(message([&](MergeOptions& o) { o.adapters[1].folder = base(); }),
               HasSubstr("it is a model; name the folder of an adapter"));
   EXPECT_THAT(message([&](MergeOptions& o) {

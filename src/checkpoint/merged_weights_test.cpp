@@ -351,6 +351,9 @@ TEST_F(MergedWeightsTest, RefusesAdaptersThatCannotBeMerged) {
            {"lm_head.weight", {9, 4}, "the base's head is its embedding"},
            {"backbone.embeddings.weight", {9, 4}, "is saved whole, and is also the base's head"},
            {"backbone.embeddings.lora_embedding_A", {kRank, 9}, "is also the base's head (tie_"},
+           {"backbone.embeddings.token_adapter.trainable_tokens_delta",
+            {1, 4},
+            "but the base stores \"lm_head.weight\", too; remove this tensor"},
            {"other.weight",
             {7, 4},
             "\"other.weight\" of the adapter is [7, 4], the base's \"other.weight\""},
@@ -370,9 +373,9 @@ TEST_F(MergedWeightsTest, RefusesAdaptersThatCannotBeMerged) {
     const WeightSpec table{.name = "embed_tokens",
                            .shape = {9, 4},
                            .alternatives = {whole({"backbone.embeddings.weight", {9, 4}})}};
-    const auto folder =
-        testing::write_adapter(folder_.path() / "adapter",
-                               R"({"r": 2, "trainable_token_indices": {"other": [9]}})", adapter);
+    const auto folder = testing::write_adapter(
+        folder_.path() / "adapter",
+        R"({"r": 2, "trainable_token_indices": {"other": [9], "embeddings": [3]}})", adapter);
     EXPECT_THAT(merge(base(stored), std::span(&table, 1), folder).status().message(),
                 HasSubstr(message))
         << tensor;

@@ -283,6 +283,7 @@ class PlacedAdapters::Placer {
     if (!stored) return no_place(adapter, saved.module);
     HEDDLE_RETURN_IF_ERROR(check_stored(*stored));
     if (saved.kind == AdapterTensor::Kind::kTokenRows) {
+      HEDDLE_RETURN_IF_ERROR(check_no_stored_head(*place));
       return place_rows(adapter, saved, *stored);
     }
     if (stored->shape != saved.tensor.shape) {
@@ -503,6 +504,20 @@ class PlacedAdapters::Placer {
   // Whether the tensor is the embedding of a model that uses its embedding also as head.
   [[nodiscard]] bool is_head_too(const Place& place) const {
     return place.spec != nullptr && place.spec->name == kEmbedding && !has_head_;
+  }
+
+  // Checks that the base stores no head beside an embedding that is its head. The stored head would
+  // keep its rows, and a head that differs from the embedding is used instead of it.
+  [[nodiscard]] Status check_no_stored_head(const Place& place) const {
+    if (!is_head_too(place)) return ok_status();
+    for (const std::string_view name : base_.names()) {
+      if (canonical(std::string(name)) != "lm_head.weight") continue;
+      return unimplemented(fmt::format(
+          "rows of the embedding change, which is also the base's head (tie_word_embeddings), but "
+          "the base stores {}, too; remove this tensor from the base",
+          readable(name)));
+    }
+    return ok_status();
   }
 
   // Finds the tensor called `name`. Returns none if neither the weight map nor the base has it.

@@ -23,6 +23,13 @@ Result<UnfinishedFolder> UnfinishedFolder::create(const fs::path& output) {
   path += fmt::format(".{}.tmp", ::getpid());
   std::error_code error;
   fs::remove_all(path, error);  // remains of a killed process that had the same id
+  const fs::path parent = fs::absolute(path, error).parent_path();
+  if (!error && !fs::exists(parent, error) && !error) {
+    return not_found(
+        fmt::format("cannot write {}: there is no folder {}; create it, or write to "
+                    "another folder",
+                    output.string(), parent.string()));
+  }
   if (!fs::create_directory(path, error)) return cannot_write(path, error);
   return UnfinishedFolder(std::move(path), output);
 }
