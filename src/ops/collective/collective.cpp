@@ -17,10 +17,13 @@ namespace {
 
 using distributed::Shown;
 
-// Collectives are implemented for the CPU only, where ranks read each other's memory.
+// Checks that the context belongs to a rank on the CPU. Ranks on other devices are not implemented.
 Status check_ranks_of(const Context& context, const char* op) {
-  if (context.device == DeviceKind::kCpu && context.ranks != nullptr) return {};
-  return invalid_argument(fmt::format("{}: the context has no ranks that meet on the CPU", op));
+  if (context.device != DeviceKind::kCpu) {
+    return invalid_argument(fmt::format("{} is computed on the CPU only", op));
+  }
+  if (context.ranks != nullptr) return {};
+  return invalid_argument(fmt::format("{}: the context belongs to no rank of a group", op));
 }
 
 void add_row(std::span<const Shown> ranks, int64_t t, const MutableTensorView& y) {

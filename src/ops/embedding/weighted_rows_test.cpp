@@ -64,6 +64,33 @@ TEST_P(WeightedRowsTest, MatchesPlainLoopsInDouble) {
   }
 }
 
+// Products are rounded, then added in order, without fused operations and for any number of rows.
+TEST_P(WeightedRowsTest, HasTheBitsOfRoundedProductsAddedInOrder) {
+  constexpr int64_t kTokens = 70, kTerms = 4, kWidth = 33, kRows = 25;
+  const Tensor table = random_tensor({kRows, kWidth}, DType::kF32, 3);
+  const Tensor rows = some_rows(kTokens, kTerms, kRows);
+  const Tensor weights = random_tensor({kTokens, kTerms}, DType::kF32, 4);
+  Tensor want({kTokens, kWidth}, DType::kF32), y({kTokens, kWidth}, DType::kF32);
+  for (int64_t t = 0; t < kTokens; ++t) {
+    for (int64_t h = 0; h < kWidth; ++h) {
+      float sum = 0;
+      for (int64_t k = 0; k < kTerms; ++k) {
+        const auto at = static_cast<size_t>(t * kTerms + k);
+        const volatile float product =
+            weights.span<float>()[at] * table.view().row<float>(rows.span<int32_t>()[at])[h];
+        sum = sum + product;
+      }
+      want.view().row<float>(t)[h] = sum;
+    }
+  }
+  ASSERT_TRUE(
+      weighted_rows(
+          context(),
+          {.table = table.view(), .rows = rows.view(), .weights = weights.view(), .y = y.view()})
+          .ok());
+  EXPECT_TRUE(testing::same_bits(y.view(), want.view()));
+}
+
 TEST_P(WeightedRowsTest, NamesTheRowThatIsNotThere) {
   const Tensor table({5, 2}, DType::kF32), weights({3, 4}, DType::kF32);
   Tensor y({3, 2}, DType::kF32);
