@@ -174,7 +174,7 @@ Result<std::unique_ptr<const VisionTower>> parse_vision_tower(std::string_view j
   const nlohmann::json* const keys = outer.object(kKey);
   HEDDLE_RETURN_IF_ERROR(first_error);
   if (keys == nullptr) {
-    return not_found(fmt::format("there is no vision_config: {} reads text only",
+    return not_found(fmt::format("there is no vision_config, or it is null: {} reads text only",
                                  checkpoint::readable(model.architecture)));
   }
   const Family* const family = find_family(model.architecture);

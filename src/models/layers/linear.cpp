@@ -33,7 +33,8 @@ struct Rows {
   int64_t count = 0;
 };
 
-// x times a weight plus its bias, or times some rows of a weight plus those of its bias.
+// The product of x and the weight `name`, plus the bias if the layer has one. With `rows`, only
+// these rows of the weight and of the bias are used.
 graph::Value product(graph::GraphBuilder& g, graph::Value x, std::string_view name,
                      std::optional<Rows> rows, DType dtype) {
   const std::string bias = std::string(name) + std::string(kBias);

@@ -113,6 +113,10 @@ TEST(VisionConfig, NamesModelsWithoutATowerThatIsServed) {
   };
   json text = testing::small_config("LlamaForCausalLM");
   EXPECT_THAT(complaint(text).message(), HasSubstr("LlamaForCausalLM\" reads text only"));
+  json no_tower = vision_of(kWithTable);
+  no_tower["vision_config"] = nullptr;
+  EXPECT_EQ(complaint(no_tower).code(), StatusCode::kNotFound);
+  EXPECT_THAT(complaint(no_tower).message(), HasSubstr("there is no vision_config, or it is null"));
   text["vision_config"] = json::object();
   EXPECT_EQ(complaint(text).code(), StatusCode::kUnimplemented);
   EXPECT_THAT(complaint(text).message(), HasSubstr("the vision tower of \"LlamaForCausalLM\""));
