@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "server/call/text_codec.h"
+#include "tools/cli/adapter_option.h"
 #include "tools/cli/option_names.h"
 #include "tools/cli/options_engine.h"
 #include "tools/cli/subcommand.h"
@@ -33,6 +34,7 @@ using Json = nlohmann::ordered_json;
 struct EvalOptions {
   EngineSettings model;
   ServedSettings served;
+  std::vector<std::string> adapters;  // at most one
   std::vector<std::string> sets;
   EvaluationOptions evaluation;
   Gsm8kOptions gsm8k;
@@ -112,6 +114,7 @@ Result<std::vector<SetReport>> evaluate_sets(EvalOptions& options) {
     return invalid_argument("MODEL_DIR is required, or --url; see heddle eval --help");
   } else {
     HEDDLE_RETURN_IF_ERROR(apply(options.model));
+    HEDDLE_RETURN_IF_ERROR(apply_adapters(options.adapters, options.model.engine));
   }
   HEDDLE_RETURN_IF_ERROR(check_sets(options));
   options.gsm8k.shots = options.shots.value_or(options.gsm8k.shots);
@@ -126,6 +129,8 @@ Result<std::vector<SetReport>> evaluate_sets(EvalOptions& options) {
     HEDDLE_ASSIGN_OR_RETURN(
         codec, server::make_model_codec(options.model.engine.model_dir, *engine->tokenizer(),
                                         options.model.chat_template));
+    HEDDLE_ASSIGN_OR_RETURN(const auto adapters, load_adapters(options.adapters, *engine));
+    if (!adapters.empty()) options.evaluation.sampling.adapter = adapters.front().adapter;
     asked = {.ask = ask_engine(*engine, *codec),
              .shows_tokens = true,
              .end_tokens = engine->model_info().eos_token_ids};
@@ -310,6 +315,7 @@ std::function<int()> declare_eval(Options& options) {
   options.reserve("--seed");
   options.reserve("--parallel");
   declare_engine_options(options, settings->model, ModelArgument::kRequiredOrUrl);
+  declare_adapter(options, settings->adapters);
   const std::vector<DeclaredOption> of_this_process = options.declared();
   options.heading("Evaluation");
   options.positional("SET", &settings->sets,

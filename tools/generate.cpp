@@ -19,6 +19,7 @@
 #include "server/call/answer_log.h"
 #include "server/call/text_codec.h"
 #include "server/http/json_text.h"
+#include "tools/cli/adapter_option.h"
 #include "tools/cli/event_queue.h"
 #include "tools/cli/option_names.h"
 #include "tools/cli/options_engine.h"
@@ -37,6 +38,7 @@ constexpr const char* kRequestId = "generate";
 struct GenerateSettings {
   EngineSettings model;
   SamplingSettings sampling;
+  std::vector<std::string> adapters;  // at most one
   std::string prompt;
   std::string system;
   std::string output;
@@ -148,6 +150,7 @@ Status settle_prompt(GenerateSettings& settings) {
 Result<int> generate(GenerateSettings& settings) {
   HEDDLE_RETURN_IF_ERROR(settle_prompt(settings));
   HEDDLE_RETURN_IF_ERROR(apply(settings.model));
+  HEDDLE_RETURN_IF_ERROR(apply_adapters(settings.adapters, settings.model.engine));
   const bool batch = is_batch(settings.prompt);
   if (!batch && !settings.output.empty()) {
     return invalid_argument("--output is for batches: name a .jsonl file instead of a prompt");
@@ -170,6 +173,10 @@ Result<int> generate(GenerateSettings& settings) {
       const auto codec,
       server::make_model_codec(settings.model.engine.model_dir, *engine->tokenizer(),
                                settings.model.chat_template));
+  HEDDLE_ASSIGN_OR_RETURN(const auto adapters, load_adapters(settings.adapters, *engine));
+  if (!adapters.empty()) {
+    settings.sampling.adapter = lines.settings.sampling.adapter = adapters.front().adapter;
+  }
   if (!batch) return generate_one(settings, *engine, *codec, settings.prompt);
   const auto to_tokens = [&](const std::string& prompt) {
     return prompt_tokens(settings, *codec, prompt);
@@ -193,6 +200,7 @@ std::function<int()> declare_generate(Options& options) {
                      "The text to go on from; -: standard input; NAME.jsonl: a batch. A single "
                      "argument is the prompt",
                      /*required=*/false);
+  declare_adapter(options, settings->adapters);
   options.heading("Prompt");
   options.flag("--chat", &settings->chat,
                "The prompt is a user's message: apply the chat template");

@@ -99,6 +99,7 @@ class BatchRun {
         Request request,
         request_of_line(line, settings_.sampling, engine_.model_info(), codec_, to_tokens_));
     request.id = request_id(index);
+    request.adapter = settings_.sampling.adapter;
     running_[index];
     return engine_.submit(std::move(request), [this, index](RequestEvent&& event) {
       events_.push(index, std::move(event));

@@ -2,16 +2,19 @@
 // heddle verify: compares a model with golden logits, hidden states and greedy tokens.
 #include <algorithm>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/adapter_files.h"
 #include "models/registry.h"
 #include "runner/load/cache_plan.h"
 #include "runner/load/choose_device.h"
 #include "runner/load/number_formats.h"
+#include "tools/cli/adapter_option.h"
 #include "tools/cli/machine.h"
 #include "tools/cli/options_engine.h"
 #include "tools/cli/subcommand.h"
@@ -27,6 +30,7 @@ namespace {
 struct VerifyOptions {
   std::string model_dir;
   std::string cases;
+  std::filesystem::path adapter;  // folder; empty: none
   RunDtype dtype = RunDtype::kAuto;
   KvCacheDtype kv_cache_dtype = KvCacheDtype::kAuto;
   std::string device = "cpu";
@@ -82,8 +86,12 @@ std::string hint_of(const Report& report) {
 Result<Report> check_all(const VerifyOptions& options) {
   HEDDLE_ASSIGN_OR_RETURN(const auto config, models::load_config(options.model_dir));
   HEDDLE_ASSIGN_OR_RETURN(const auto file, checkpoint::SafetensorsFile::open(options.cases));
-  HEDDLE_ASSIGN_OR_RETURN(const std::vector<verify::GoldenCase> goldens,
-                          verify::read_golden_cases(file));
+  HEDDLE_ASSIGN_OR_RETURN(std::vector<verify::GoldenCase> goldens, verify::read_golden_cases(file));
+  int64_t adapter_rank = 0;
+  if (!options.adapter.empty()) {
+    HEDDLE_ASSIGN_OR_RETURN(const auto adapter, checkpoint::AdapterFiles::open(options.adapter));
+    adapter_rank = std::max<int64_t>(adapter.highest_rank(), 1);
+  }
   size_t longest = 0;
   for (const auto& golden : goldens) longest = std::max(longest, golden.ids.size());
   const auto step_tokens = static_cast<int64_t>(longest) + 64;
@@ -109,10 +117,17 @@ Result<Report> check_all(const VerifyOptions& options) {
            .max_logit_rows = step_tokens,
            .collect_hidden_states = true,
            .head_alone = true,
+           .num_adapter_slots = options.adapter.empty() ? 0 : 1,
+           .max_adapter_rank = adapter_rank,
            .on_load_progress = load_progress_bar(),
            .num_ranks = options.num_ranks,
            .collective_timeout = runner::collective_timeout_of(options.collective_timeout_seconds)},
           std::move(chosen.compute)));
+  if (!options.adapter.empty()) {
+    HEDDLE_ASSIGN_OR_RETURN(Adapter loaded, pass->load_adapter(0, options.adapter));
+    const auto adapter = std::make_shared<const Adapter>(std::move(loaded));
+    for (verify::GoldenCase& golden : goldens) golden.adapter = adapter;
+  }
   Report report{.rows = {}, .dtype = pass->dtype()};
   std::vector<Row>& rows = report.rows;
   for (const auto& golden : goldens) {
@@ -144,6 +159,7 @@ Result<Report> check_all(const VerifyOptions& options) {
 void print_json(const VerifyOptions& options, const Report& result) {
   const std::vector<Row>& rows = result.rows;
   nlohmann::ordered_json report = {{"model", options.model_dir},
+                                   {"lora", options.adapter.string()},
                                    {"cases", options.cases},
                                    {"exact", options.exact},
                                    {"ranks", options.num_ranks},
@@ -223,7 +239,8 @@ std::function<int()> declare_verify(Options& options) {
   options.model("MODEL_DIR", &settings->model_dir,
                 "Folder with config.json and weights, or a GGUF file");
   options.positional("CASES", &settings->cases,
-                     "Golden file; without it: cases.safetensors in that folder",
+                     "Golden file; without it: cases.safetensors in the adapter's folder, or in "
+                     "that of the model",
                      /*required=*/false);
   declare_dtypes(options, settings->dtype, settings->kv_cache_dtype);
   declare_quantization(options, settings->quantization);
@@ -236,12 +253,22 @@ std::function<int()> declare_verify(Options& options) {
   declare_collective_timeout(options, settings->collective_timeout_seconds, settings->num_ranks);
   options.value("--tolerance", &settings->tolerance, ranges::kPositive,
                 "Largest relative error of a row");
+  options.parsed(
+      "--lora", "",
+      [settings](std::string_view text) -> Status {
+        HEDDLE_ASSIGN_OR_RETURN(const AdapterArgument adapter, parse_adapter(text));
+        settings->adapter = adapter.folder;
+        return {};
+      },
+      "Folder of a LoRA adapter to add, or NAME=FOLDER; on the CPU");
   options.flag("--json", &settings->json, "Print the report as JSON");
   return [settings] {
     if (settings->cases.empty()) {
       const std::filesystem::path model = settings->model_dir;
       const bool is_file = model.extension() == ".gguf";
-      settings->cases = (is_file ? model.parent_path() : model) / "cases.safetensors";
+      const std::filesystem::path folder = is_file ? model.parent_path() : model;
+      settings->cases =
+          (settings->adapter.empty() ? folder : settings->adapter) / "cases.safetensors";
     }
     return verify(*settings);
   };

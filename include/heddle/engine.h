@@ -18,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include <heddle/adapter.h>
 #include <heddle/inspection.h>
 #include <heddle/options.h>
 #include <heddle/request.h>
@@ -55,6 +56,7 @@ struct MemoryPlan {
   int64_t window_pool_bytes = 0;  // KV of sliding-window layers; 0: all layers use the KV pool
   int64_t state_pool_bytes = 0;
   int64_t snapshot_pool_bytes = 0;  // snapshot pool if snapshots and states differ in format
+  int64_t adapter_bytes = 0;        // memory for AdapterOptions::num_slots adapters
   int64_t draft_state_bytes = 0;    // states after drafts: one for each draft that a step verifies
   int64_t shared_pool_bytes = 0;    // limit for the KV, state and snapshot pools together when they
                                     // have more ids than memory; 0: no shared limit
@@ -213,6 +215,16 @@ class Engine {
   // ends first.
   virtual void update_weights(WeightUpdate update,
                               std::function<void(Result<WeightsUpdated>)> on_done) = 0;
+
+  // Reads a LoRA adapter in the form of PEFT for requests to name (Request::adapter). Takes as long
+  // as reading the files; requests run meanwhile. Errors, naming the folder, module or tensor:
+  // kNotFound, kDataLoss; kInvalidArgument if the adapter does not fit the model or has too high a
+  // rank; kUnimplemented, with the remedy, for kinds of adapters that can only be merged into the
+  // weights, and for engines that take none; kResourceExhausted if no slot is free.
+  virtual Result<std::shared_ptr<const Adapter>> load_adapter(const std::filesystem::path& folder) {
+    (void)folder;
+    return unimplemented("this engine takes no adapters");
+  }
 
   using StepsCallback = std::function<void(std::vector<StepRecord> steps)>;
 

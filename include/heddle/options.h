@@ -274,6 +274,12 @@ enum class AttentionBackend {
 // "plain". Error: kInvalidArgument, listing the names.
 [[nodiscard]] Result<AttentionBackend> parse_attention_backend(std::string_view name);
 
+// LoRA adapters next to the model's weights (docs/adapters.md): on the CPU only, without ranks.
+struct AdapterOptions {
+  int32_t num_slots = 0;  // adapters in memory at once; 0: none can be loaded
+  int32_t max_rank = 16;  // highest rank of an adapter
+};
+
 struct EngineOptions {
   std::filesystem::path
       model_dir;  // the model's folder in hub layout: config.json, *.safetensors, tokenizer.json
@@ -329,6 +335,7 @@ struct EngineOptions {
   SchedulingOptions scheduling;
   CacheOptions cache;
   SpeculativeOptions speculative;
+  AdapterOptions adapters;
   MetricsOptions metrics;
 
   bool skip_tokenizer = false;  // no tokenizer is loaded: requests and answers are token ids only

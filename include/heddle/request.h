@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include <heddle/adapter.h>
 #include <heddle/status.h>
 #include <heddle/stop_pattern.h>
 
@@ -90,6 +91,10 @@ struct Request {
   std::optional<PromptLogprobs> prompt_logprobs;
 
   int32_t choice_index = 0;  // index among n answers to one prompt; input of the draw
+
+  // An adapter of this engine (Engine::load_adapter()) that changes the model for this request;
+  // null: the model as it is. Requests share cached tokens only with those of an equal adapter.
+  std::shared_ptr<const Adapter> adapter;
 
   // The constraint on the answer; null: any text. Shared with the caller, who may use it for other
   // requests concurrently.

@@ -2,18 +2,23 @@
 #include "checkpoint/adapter_files.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <openssl/evp.h>
 
 #include "checkpoint/config_reader.h"
 #include "checkpoint/convert.h"
 #include "checkpoint/mapped_file.h"
 #include "checkpoint/readable.h"
+#include "core/check.h"
 #include "core/file_presence.h"
 
 namespace heddle::checkpoint {
@@ -242,6 +247,38 @@ Status AdapterFiles::collect() {
         readable(parts.magnitude->name), parts.magnitude->shape.to_string(), parts.b->shape[0]));
   }
   return ok_status();
+}
+
+int64_t AdapterFiles::highest_rank() const {
+  int64_t highest = 0;
+  for (const AdapterUpdate& update : updates_) {
+    highest = std::max(highest, config_.scaling(update.module).rank);
+  }
+  return highest;
+}
+
+std::string AdapterFiles::content_hash() const {
+  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> hash(EVP_MD_CTX_new(),
+                                                                     EVP_MD_CTX_free);
+  HEDDLE_CHECK(EVP_DigestInit_ex(hash.get(), EVP_sha256(), nullptr) == 1);
+  const auto add = [&](const void* data, size_t num_bytes) {
+    HEDDLE_CHECK(EVP_DigestUpdate(hash.get(), data, num_bytes) == 1);
+  };
+  for (const AdapterUpdate& update : updates_) {
+    const AdapterScaling scaling = config_.scaling(update.module);
+    const std::string head = fmt::format("{}:{} {} {:a} {} {} {} {}\n", update.module.size(),
+                                         update.module, scaling.rank, scaling.scale,
+                                         to_string(update.a.dtype), update.a.shape.to_string(),
+                                         to_string(update.b.dtype), update.b.shape.to_string());
+    add(head.data(), head.size());
+    for (const TensorView& factor : {update.a, update.b}) {
+      add(factor.data, static_cast<size_t>(bytes_of(factor.dtype, factor.num_elements())));
+    }
+  }
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+  unsigned int size = 0;
+  HEDDLE_CHECK(EVP_DigestFinal_ex(hash.get(), digest.data(), &size) == 1);
+  return fmt::format("{:02x}", fmt::join(digest.begin(), digest.begin() + size, ""));
 }
 
 std::vector<std::string> AdapterFiles::notes() const {

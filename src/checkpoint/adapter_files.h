@@ -70,6 +70,13 @@ class AdapterFiles {
 
   [[nodiscard]] const std::vector<AdapterTensor>& tensors() const { return tensors_; }
 
+  // The highest rank of a module; 0: there is no low-rank update.
+  [[nodiscard]] int64_t highest_rank() const;
+
+  // The SHA-256 of all that updates() change in a model: modules, ranks, scales, shapes and
+  // numbers; as 64 hexadecimal digits. Cost: reads every number once.
+  [[nodiscard]] std::string content_hash() const;
+
   // One sentence for each disagreement between the configuration and the tensors.
   [[nodiscard]] std::vector<std::string> notes() const;
 

@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <optional>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "checkpoint/adapter_places.h"
 #include "checkpoint/convert.h"
 #include "checkpoint/readable.h"
 #include "core/check.h"
@@ -17,27 +17,9 @@ namespace heddle::checkpoint {
 
 namespace {
 
-// The names of these weights in every family's weight map. A model without a head uses its
-// embedding as head.
+// The name of the head in every family's weight map. A model without a head uses its embedding as
+// head.
 constexpr std::string_view kHead = "lm_head";
-constexpr std::string_view kEmbedding = "embed_tokens";
-
-// Maps the several names that adapters and files use for one module to one name. They differ where
-// a text model is part of a larger one, and where transformers renames modules.
-std::string canonical(std::string_view name) {
-  std::string text(name);
-  for (const auto& [prefix, instead] :
-       {std::pair<std::string_view, std::string_view>("model.language_model.", "model."),
-        {"language_model.model.", "model."},
-        {"language_model.", ""}}) {
-    if (!text.starts_with(prefix)) continue;
-    text = std::string(instead) + text.substr(prefix.size());
-    break;
-  }
-  constexpr std::string_view kOld = ".block_sparse_moe.";
-  const size_t at = text.find(kOld);
-  return at == std::string::npos ? text : text.replace(at, kOld.size(), ".mlp.");
-}
 
 std::vector<float> as_floats(const TensorView& view) {
   std::vector<float> values(static_cast<size_t>(view.num_elements()));
@@ -98,18 +80,7 @@ struct StackLayout {
 class PlacedAdapters::Placer {
  public:
   Placer(PlacedAdapters& placed, const WeightSource& base, std::span<const WeightSpec> specs)
-      : placed_(placed), base_(base) {
-    const auto index = [&](auto&& name_of) {
-      for (const WeightSpec& spec : specs) {
-        for (const Assembly& assembly : spec.alternatives) {
-          for (const HubPiece& piece : assembly) {
-            places_.emplace(name_of(piece.tensor.name), Place{&spec, &piece});
-          }
-        }
-      }
-    };
-    index([](const std::string& name) { return name; });
-    index([](const std::string& name) { return canonical(name); });
+      : placed_(placed), base_(base), places_(specs) {
     has_head_ = std::ranges::any_of(specs, [](const auto& spec) { return spec.name == kHead; });
   }
 
@@ -126,7 +97,7 @@ class PlacedAdapters::Placer {
     }
     for (const AdapterTensor& tensor : adapter.files.tensors()) {
       const Status status = tensor.kind == AdapterTensor::Kind::kSavedBase
-                                ? check_saved(tensor)
+                                ? places_.check_saved(tensor, base_)
                                 : place_tensor(adapter, tensor);
       if (!status.ok()) return status.with_context(adapter.files.folder().string());
     }
@@ -134,11 +105,6 @@ class PlacedAdapters::Placer {
   }
 
  private:
-  struct Place {
-    const WeightSpec* spec = nullptr;  // null: the weight map does not have the tensor
-    const HubPiece* piece = nullptr;
-  };
-
   // The low-rank factors of an update to one matrix or one stack of matrices.
   struct Factors {
     const float* a = nullptr;  // [num_stacked * rank, K]
@@ -176,7 +142,7 @@ class PlacedAdapters::Placer {
   // matched with.
   Status place_update(const ScaledAdapter& adapter, const AdapterUpdate& update,
                       const std::string& name, const std::string& path) {
-    const Place place = *find_place(name);
+    const TensorPlace place = *find_place(name);
     std::string stored_name = place.piece != nullptr ? place.piece->tensor.name : name;
     const std::optional<StoredWeight> stored = base_.find({.name = stored_name, .shape = {}});
     const Shape shape = place.piece != nullptr ? place.piece->tensor.shape : stored->shape;
@@ -270,7 +236,7 @@ class PlacedAdapters::Placer {
   // Places a tensor that replaces the base's tensor, replaces some of its rows, or is added to it.
   Status place_tensor(const ScaledAdapter& adapter, const AdapterTensor& saved) {
     const std::string name = saved.module + "." + saved.parameter;
-    const std::optional<Place> place = find_place(name);
+    const std::optional<TensorPlace> place = find_place(name);
     if (!place) {
       if (saved.parameter == "weight") return no_place(adapter, saved.module);
       return unimplemented(
@@ -392,7 +358,7 @@ class PlacedAdapters::Placer {
   // weight map gives the row of the model's weight for each row of B, and the tensors in which the
   // base stores that row.
   Status follow_weight_map(const ScaledAdapter& adapter, const std::string& module,
-                           const Place& place, const Factors& factors) {
+                           const TensorPlace& place, const Factors& factors) {
     if (place.spec == nullptr) return no_place(adapter, module);
     const Assembly* const stored = stored_assembly(*place.spec);
     if (stored == nullptr) return not_stored(adapter, module, place);
@@ -415,7 +381,7 @@ class PlacedAdapters::Placer {
   // The error for an update of a weight that the base has in none of the weight map's layouts. If
   // the base has a part of the weight quantised, the error names that module.
   [[nodiscard]] Status not_stored(const ScaledAdapter& adapter, const std::string& module,
-                                  const Place& place) const {
+                                  const TensorPlace& place) const {
     for (const Assembly& assembly : place.spec->alternatives) {
       for (const HubPiece& piece : assembly) {
         const std::string owner = module_of_tensor(piece.tensor.name);
@@ -476,34 +442,9 @@ class PlacedAdapters::Placer {
         readable(stored.name), stored.stored_dtype));
   }
 
-  // Checks that a base weight saved with the adapter equals the base's own.
-  Status check_saved(const AdapterTensor& saved) {
-    const std::string name = saved.module + ".weight";
-    const std::optional<Place> place = find_place(name);
-    const std::string stored_name =
-        place && place->piece != nullptr ? place->piece->tensor.name : name;
-    const auto stored = base_.find({.name = stored_name, .shape = {}});
-    if (!stored || !stored->dtype || !is_convertible(*stored->dtype)) return ok_status();
-    if (stored->shape == saved.tensor.shape && equals(saved.tensor, *stored)) return ok_status();
-    return invalid_argument(fmt::format(
-        "{} differs from the base's {}: the adapter is of another base, or has trained this "
-        "weight, which is not merged; merge it in PEFT (merge_and_unload(), save_pretrained())",
-        readable(saved.module + ".base_layer.weight"), readable(stored_name)));
-  }
-
-  // Whether both hold the same numbers when rounded to the narrower of the two dtypes.
-  [[nodiscard]] bool equals(const TensorView& saved, const StoredWeight& stored) const {
-    const DType narrow = saved.dtype == DType::kF32 ? *stored.dtype : saved.dtype;
-    const auto num_bytes = static_cast<size_t>(bytes_of(narrow, saved.num_elements()));
-    std::vector<std::byte> ours(num_bytes), theirs(num_bytes);
-    base_.read(stored, 0, saved.num_elements(), narrow, ours.data());
-    convert_elements(saved.data, saved.dtype, theirs.data(), narrow, saved.num_elements());
-    return ours == theirs;
-  }
-
   // Whether the tensor is the embedding of a model that uses its embedding also as head.
-  [[nodiscard]] bool is_head_too(const Place& place) const {
-    return place.spec != nullptr && place.spec->name == kEmbedding && !has_head_;
+  [[nodiscard]] bool is_head_too(const TensorPlace& place) const {
+    return place.spec != nullptr && place.spec->name == kEmbeddingWeight && !has_head_;
   }
 
   // Checks that the base stores no head beside an embedding that is its head. The stored head would
@@ -521,21 +462,19 @@ class PlacedAdapters::Placer {
   }
 
   // Finds the tensor called `name`. Returns none if neither the weight map nor the base has it.
-  [[nodiscard]] std::optional<Place> find_place(const std::string& name) const {
-    for (const std::string& spelled : {name, canonical(name)}) {
-      if (const auto found = places_.find(spelled); found != places_.end()) return found->second;
-    }
+  [[nodiscard]] std::optional<TensorPlace> find_place(const std::string& name) const {
+    if (const TensorPlace* const place = places_.find(name)) return *place;
     const auto stored = base_.find({.name = name, .shape = {}});
     // An LM head in the files is ignored if embeddings are tied.
-    if (!stored || (!has_head_ && canonical(name) == "lm_head.weight")) return std::nullopt;
-    return Place{};
+    if (!stored || (!has_head_ && canonical_name(name) == "lm_head.weight")) return std::nullopt;
+    return TensorPlace{};
   }
 
   // The name of a tensor of the base that shows that `module` is quantised; none if it is not.
   [[nodiscard]] std::optional<std::string> quantised_tensor(const std::string& module) const {
     for (const std::string_view ending : {".qweight", ".weight_packed", ".weight_scale",
                                           ".weight_scale_inv", ".gate_up_proj_blocks", "_blocks"}) {
-      for (const std::string& spelled : {module, canonical(module)}) {
+      for (const std::string& spelled : {module, canonical_name(module)}) {
         std::string name = spelled + std::string(ending);
         if (base_.find({.name = name, .shape = {}})) return name;
       }
@@ -550,7 +489,7 @@ class PlacedAdapters::Placer {
                       "before it was quantised, then quantise the result",
                       readable(module), readable(*name)));
     }
-    if (!has_head_ && canonical(module) == "lm_head") {
+    if (!has_head_ && canonical_name(module) == "lm_head") {
       return unimplemented(
           "module \"lm_head\" has no weight of its own: the base's head is its embedding "
           "(tie_word_embeddings), which an adapter would change, too; train one without lm_head");
@@ -574,7 +513,7 @@ class PlacedAdapters::Placer {
   const WeightSource& base_;
   size_t adapter_index_ = 0;
   bool has_head_ = false;  // whether the model has a head that is not its embedding
-  std::unordered_map<std::string, Place> places_;
+  AdapterPlaces places_;
 };
 
 Result<PlacedAdapters> PlacedAdapters::place(std::vector<ScaledAdapter> adapters,

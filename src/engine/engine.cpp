@@ -67,6 +67,7 @@ std::string MemoryPlan::to_string() const {
     text += fmt::format(", cached states {} for {} in {}", size(snapshot_pool_bytes),
                         snapshot_slots, snapshot_dtype);
   }
+  if (adapter_bytes > 0) text += fmt::format(", adapters {}", size(adapter_bytes));
   if (draft_state_bytes > 0) text += fmt::format(", drafts {}", size(draft_state_bytes));
   if (shared_pool_bytes > 0) {
     text += fmt::format(", {} within {}", snapshot_pool_bytes > 0 ? "all" : "both",

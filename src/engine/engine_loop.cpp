@@ -115,6 +115,7 @@ EngineLoop::EngineLoop(EngineParts parts, Made made)
               .by_priority = options_.scheduling.enable_priority},
              options_.random_seed),
       activity_(options_.watchdog_seconds),
+      adapter_slots_(options_.adapters.num_slots),
       stepper_(
           std::move(parts.runner), std::move(made.scheduler),
           {.inbox = inbox_,
@@ -216,6 +217,9 @@ Status EngineLoop::prepare(Request request, EventCallback on_event, Arrivals& ar
       request, {.vocab_size = info_.vocab_size, .context_length = info_.context_length}));
   if (tokenizer_ == nullptr && !(request.stop.texts.empty() && request.stop.patterns.empty())) {
     return invalid_argument("stop texts and patterns need a tokenizer, and this engine has none");
+  }
+  if (request.adapter != nullptr) {
+    HEDDLE_RETURN_IF_ERROR(adapter_slots_.check(*request.adapter));
   }
   auto live = std::make_unique<LiveRequest>(std::move(request), 0, info_.eos_token_ids,
                                             tokenizer_.get(), std::move(on_event));

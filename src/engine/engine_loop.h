@@ -36,6 +36,7 @@
 
 #include "core/clock.h"
 #include "engine/activity.h"
+#include "engine/adapter_slots.h"
 #include "engine/control_calls.h"
 #include "engine/engine_metrics.h"
 #include "engine/inbox.h"
@@ -111,6 +112,12 @@ class EngineLoop final : public Engine {
 
   Status stop_recording() override { return step_recorder_.stop(); }
 
+  Result<std::shared_ptr<const Adapter>> load_adapter(
+      const std::filesystem::path& folder) override {
+    return adapter_slots_.load(
+        [&](int32_t slot) { return stepper_.runner().load_adapter(slot, folder); });
+  }
+
   void set_step_delay(double seconds) override { stepper_.set_step_delay(seconds); }
 
   [[nodiscard]] const EngineOptions& options() const override { return options_; }
@@ -173,10 +180,11 @@ class EngineLoop final : public Engine {
   Inbox inbox_;
   Activity activity_;
   StepRecorder step_recorder_;
+  AdapterSlots adapter_slots_;
   std::atomic<int64_t> num_rounds_{0};
 
-  // The members below are used by the engine thread only, except the stepper's set_step_delay() and
-  // the scheduler's check_*().
+  // The members below are used by the engine thread only, except the stepper's set_step_delay(),
+  // the scheduler's check_*() and the runner's load_adapter().
   Stepper stepper_;
   ControlCalls control_calls_;
   WeightExchange weight_exchange_;

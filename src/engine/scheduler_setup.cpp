@@ -19,6 +19,8 @@ namespace {
 // Smallest grid of state snapshots, in tokens: a multiple of the delta rule's chunks.
 constexpr int64_t kMinGrid = 64;
 constexpr int32_t kMaxQueuedRequests = 1 << 20;
+constexpr int32_t kMaxAdapterSlots = 1024;
+constexpr int32_t kMaxAdapterRank = 4096;
 
 Status check_speculation(const SpeculativeOptions& options) {
   const bool needs_folder = options.algorithm == DraftAlgorithm::kEagle ||
@@ -117,6 +119,14 @@ Status check_options(const EngineOptions& options) {
   if (!(options.watchdog_seconds >= 0)) {
     return invalid_argument(
         fmt::format("watchdog_seconds is {}; it must be 0 or more", options.watchdog_seconds));
+  }
+  const AdapterOptions& adapters = options.adapters;
+  if (adapters.num_slots < 0 || adapters.num_slots > kMaxAdapterSlots || adapters.max_rank < 1 ||
+      adapters.max_rank > kMaxAdapterRank) {
+    return invalid_argument(fmt::format(
+        "adapters.num_slots is {} and adapters.max_rank {}; they must be from 0 to {} and from 1 "
+        "to {}",
+        adapters.num_slots, adapters.max_rank, kMaxAdapterSlots, kMaxAdapterRank));
   }
   HEDDLE_RETURN_IF_ERROR(check_metrics_options(options.metrics));
   HEDDLE_RETURN_IF_ERROR(check_speculation(options.speculative));

@@ -59,8 +59,9 @@ struct PlannedSnapshot {
 struct SlotStart {
   int64_t sequence_id = 0;
   int32_t batch_slot = 0;
-  int32_t choice_index = 0;  // input of the draw: which of the request's answers this is
-  uint64_t seed = 0;         // input of the draw: the resolved seed
+  int32_t choice_index = 0;   // input of the draw: which of the request's answers this is
+  int32_t adapter_slot = -1;  // slot of the request's adapter (Adapter::slot); -1: it has none
+  uint64_t seed = 0;          // input of the draw: the resolved seed
   SamplingParams sampling;
   bool return_logprobs = false;
   int32_t top_logprobs = 0;         // alternatives reported for every drawn token, 0 to 20

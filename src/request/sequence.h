@@ -48,7 +48,7 @@ struct Sequence {
         request(std::move(source)),
         seed(resolved_seed),
         num_prompt_tokens(static_cast<int64_t>(request.prompt.size())),
-        cache_namespace(name_space_of(request.cache_namespace, /*takes_long_rope=*/false)),
+        cache_namespace(name_space_of(request, /*takes_long_rope=*/false)),
         prefix_hashes(request.prompt, cache_namespace),
         tokens(std::move(request.prompt)) {
     request.prompt.clear();
@@ -153,7 +153,7 @@ struct Sequence {
   void choose_rope(int64_t short_rope_tokens) {
     if (!outgrows(num_tokens(), short_rope_tokens)) return;
     takes_long_rope = true;
-    cache_namespace = name_space_of(request.cache_namespace, true);
+    cache_namespace = name_space_of(request, true);
     prefix_hashes = PrefixHashes(tokens, cache_namespace);
   }
 
@@ -205,13 +205,17 @@ struct Sequence {
   }
 
  private:
-  // The namespace in the prefix cache. KV rows of one rotary table must not be reused with the
-  // other, so each table has namespaces of its own. If a request's own namespace begins with the
-  // mark, it gets a mark as well, so that it cannot equal a namespace of the second table.
-  [[nodiscard]] static std::string name_space_of(const std::string& own, bool takes_long_rope) {
+  // The namespace in the prefix cache. KV rows of one rotary table or adapter must not be reused
+  // with another, so each has namespaces of its own. If a request's own namespace begins with the
+  // mark, it gets a mark as well, so that it cannot equal a namespace of the second table or of an
+  // adapter. The hash of an adapter has a fixed length, so that no namespace continues it.
+  [[nodiscard]] static std::string name_space_of(const Request& of, bool takes_long_rope) {
     constexpr char kMark = '\x1f';
-    if (!takes_long_rope && !own.starts_with(kMark)) return own;
-    return std::string{kMark, takes_long_rope ? 'l' : 's'} + own;
+    const std::string& own = of.cache_namespace;
+    if (!takes_long_rope && of.adapter == nullptr && !own.starts_with(kMark)) return own;
+    const std::string adapter = of.adapter == nullptr ? "" : of.adapter->content_hash;
+    return kMark + std::string(takes_long_rope ? "l" : "s") + std::to_string(adapter.size()) + ':' +
+           adapter + own;
   }
 
   [[nodiscard]] bool may_end(int64_t num_output) const {

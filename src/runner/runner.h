@@ -2,12 +2,15 @@
 // Runner: carries out BatchPlans. The engine sees only this interface, so that tests can drive the
 // whole engine with a fake runner.
 //
-// Threading: confined to the engine thread, except read_weights().
+// Threading: confined to the engine thread, except read_weights() and load_adapter().
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
+
+#include <heddle/adapter.h>
 
 #include "cache/pool_sizes.h"
 #include "request/batch_plan.h"
@@ -72,6 +75,15 @@ class Runner {
   virtual Status use_weights(const NewWeights& weights) {
     (void)weights;
     return unimplemented("the weights of this runner cannot be exchanged");
+  }
+
+  // Reads a LoRA adapter into a slot below AdapterOptions::num_slots. Any thread, one at a time,
+  // also while steps run; no sequence of a step in flight may use the slot. Errors: those of
+  // ForwardPass::load_adapter(); kUnimplemented if the runner takes no adapters.
+  [[nodiscard]] virtual Result<Adapter> load_adapter(int32_t slot,
+                                                     const std::filesystem::path& folder) const {
+    (void)slot, (void)folder;
+    return unimplemented("this runner takes no adapters");
   }
 
   // Takes back an output of wait() that the caller has processed, so that a later step can reuse

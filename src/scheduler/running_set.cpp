@@ -24,6 +24,7 @@ SlotStart start_of(const Sequence& sequence, int64_t context_tokens, bool sends_
   SlotStart start{.sequence_id = sequence.id,
                   .batch_slot = sequence.batch_slot,
                   .choice_index = asked.choice_index,
+                  .adapter_slot = asked.adapter == nullptr ? -1 : asked.adapter->slot,
                   .seed = sequence.seed,
                   .sampling = asked.sampling,
                   .return_logprobs = asked.return_logprobs,

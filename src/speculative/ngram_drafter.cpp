@@ -9,7 +9,9 @@ namespace heddle::speculative {
 
 namespace {
 
-bool shares(const request::Sequence& sequence) { return sequence.request.cache_namespace.empty(); }
+bool shares(const request::Sequence& sequence) {
+  return sequence.request.cache_namespace.empty() && sequence.request.adapter == nullptr;
+}
 
 int32_t parent_of(const Drafts& drafts, int32_t draft) {
   return drafts.parents.empty() ? draft - 1 : drafts.parents[static_cast<size_t>(draft)];

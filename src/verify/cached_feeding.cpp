@@ -77,6 +77,7 @@ class CachedRun {
     parts.info = {.vocab_size = pass_.config().vocab_size, .context_length = max_tokens};
     parts.options.chunked_prefill_tokens = pass_.max_step_tokens();
     parts.options.metrics.enabled = false;
+    if (golden_.adapter != nullptr) parts.options.adapters.num_slots = golden_.adapter->slot + 1;
     parts.drive = engine::Drive::kManual;
     HEDDLE_ASSIGN_OR_RETURN(engine_, engine::EngineLoop::create(std::move(parts)));
     return {};
@@ -87,6 +88,7 @@ class CachedRun {
     Request request{.id = fmt::format("{}", ++num_requests_), .prompt = std::move(prompt)};
     request.sampling.temperature = 0;
     request.stop.max_new_tokens = max_new_tokens;
+    request.adapter = golden_.adapter;
     RequestEvent last;
     HEDDLE_RETURN_IF_ERROR(engine_->submit(std::move(request), [&](const RequestEvent& event) {
       if (event.finish) last = event;

@@ -11,10 +11,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include <heddle/adapter.h>
 #include <heddle/request.h>
 
 #include "checkpoint/model_config.h"
@@ -30,6 +32,8 @@ struct GoldenCase {
   int64_t logits_row_step = 1;  // row i of `logits` belongs to token i * step
   std::optional<Tensor> hidden_states;
   std::vector<TokenId> greedy;
+  std::shared_ptr<const Adapter> adapter = nullptr;  // the pass's adapter that the case is computed
+                                                     // with; null: none
 
   [[nodiscard]] int64_t num_tokens() const { return static_cast<int64_t>(ids.size()); }
 

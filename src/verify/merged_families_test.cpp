@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Merges an adapter of every linear module of every architecture and compares with W + s B A,
-// computed by loops in double.
+// computed by loops in double, and with the products that are added while a model runs.
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -12,7 +14,10 @@
 #include <gtest/gtest.h>
 
 #include "checkpoint/adapter_fixture.h"
+#include "checkpoint/adapter_linears.h"
+#include "checkpoint/adapter_places.h"
 #include "checkpoint/checkpoint_files.h"
+#include "checkpoint/load_weights.h"
 #include "checkpoint/merged_weights.h"
 #include "checkpoint/seeded_tensors_fixture.h"
 #include "models/small_config_fixture.h"
@@ -80,6 +85,35 @@ int64_t count_wrong(const checkpoint::MergedWeights& merged, const std::string& 
   return num_wrong;
 }
 
+// Compares the products that are added beside the weights with the weights' change by a merge.
+void expect_same_updates(const std::vector<checkpoint::AdapterLinear>& linears,
+                         const checkpoint::LoadedWeights& base,
+                         const checkpoint::LoadedWeights& merged) {
+  for (const checkpoint::AdapterLinear& linear : linears) {
+    SCOPED_TRACE(linear.weight);
+    const std::vector<float> before = checkpoint::testing::floats(base[linear.weight]);
+    const std::vector<float> after = checkpoint::testing::floats(merged[linear.weight]);
+    const int64_t N = linear.b.shape()[1], R = linear.b.shape()[2], K = linear.a.shape()[2];
+    const auto* const a = linear.a.view().as<float>();
+    const auto* const b = linear.b.view().as<float>();
+    double worst = 0;
+    for (int64_t n = 0; n < N; ++n) {
+      const float* const rows = a + linear.parts.view().as<int32_t>()[n] * R * K;
+      for (int64_t k = 0; k < K; ++k) {
+        double expected = before[static_cast<size_t>(n * K + k)], size = std::fabs(expected);
+        for (int64_t r = 0; r < R; ++r) {
+          expected += double{b[n * R + r]} * rows[r * K + k];
+          size += std::fabs(double{b[n * R + r]} * rows[r * K + k]);
+        }
+        const double error = std::fabs(after[static_cast<size_t>(n * K + k)] - expected);
+        worst = std::max(worst, error / std::max(size, 1e-30));
+      }
+    }
+    // B is rounded once when it is scaled, the merged weight once.
+    EXPECT_LT(worst, 0x1p-22);
+  }
+}
+
 void expect_merges(const std::string& architecture, const std::filesystem::path& folder) {
   const auto model = models::testing::model_of(models::testing::small_of(architecture));
   const std::vector<checkpoint::WeightSpec> specs = model->weight_specs();
@@ -94,14 +128,27 @@ void expect_merges(const std::string& architecture, const std::filesystem::path&
     adapter.emplace(module + ".lora_A.weight", std::move(a));
     adapter.emplace(module + ".lora_B.weight", std::move(b));
   }
-  std::vector<checkpoint::ScaledAdapter> adapters;
   auto files = checkpoint::AdapterFiles::open(
       checkpoint::testing::write_adapter(folder / "adapter", kRanksByLayer, adapter));
   ASSERT_TRUE(files.ok()) << files.status().to_string();
-  adapters.push_back({.files = std::move(*files)});
   auto base = checkpoint::CheckpointFiles::open(folder);
   ASSERT_TRUE(base.ok()) << base.status().to_string();
-  const auto merged = checkpoint::MergedWeights::create(
+  for (const checkpoint::WeightSpec& spec : specs) {  // experts and embeddings are not added
+    if (spec.shape.rank() == 2 && spec.name != checkpoint::kEmbeddingWeight) continue;
+    for (const checkpoint::HubPiece& piece : spec.alternatives.front()) {
+      const std::string module = piece.tensor.name.substr(0, piece.tensor.name.rfind('.'));
+      adapter.erase(module + ".lora_A.weight");
+      adapter.erase(module + ".lora_B.weight");
+    }
+  }
+  const auto plain_files = checkpoint::AdapterFiles::open(
+      checkpoint::testing::write_adapter(folder / "plain", kRanksByLayer, adapter));
+  ASSERT_TRUE(plain_files.ok()) << plain_files.status().to_string();
+  const auto linears = checkpoint::adapter_linears(*plain_files, specs, *base);
+  ASSERT_TRUE(linears.ok()) << linears.status().to_string();
+  std::vector<checkpoint::ScaledAdapter> adapters;
+  adapters.push_back({.files = std::move(*files)});
+  auto merged = checkpoint::MergedWeights::create(
       std::make_unique<checkpoint::CheckpointFiles>(std::move(*base)), specs, std::move(adapters));
   ASSERT_TRUE(merged.ok()) << merged.status().to_string();
   EXPECT_EQ((*merged)->num_changed(), std::ssize(modules));
@@ -110,6 +157,14 @@ void expect_merges(const std::string& architecture, const std::filesystem::path&
     EXPECT_EQ(count_wrong(**merged, module, shape, tensors.at(module + ".weight"), index++), 0)
         << module;
   }
+  auto plain = checkpoint::CheckpointFiles::open(folder);
+  ASSERT_TRUE(plain.ok()) << plain.status().to_string();
+  const auto before = checkpoint::load_weights(
+      std::make_unique<checkpoint::CheckpointFiles>(std::move(*plain)), specs, {});
+  const auto after = checkpoint::load_weights(std::move(*merged), specs, {});
+  ASSERT_TRUE(before.ok()) << before.status().to_string();
+  ASSERT_TRUE(after.ok()) << after.status().to_string();
+  expect_same_updates(*linears, *before, *after);
 }
 
 TEST(MergedFamilies, EveryLinearModuleOfEveryArchitectureGetsItsUpdate) {

@@ -26,6 +26,7 @@ class CaseRun {
     const int64_t capacity = golden_.num_compared_tokens() + 1 + kOtherTokens;
     HEDDLE_ASSIGN_OR_RETURN(Session session,
                             Session::create(pass_, {.num_sequences = 3, .max_tokens = capacity}));
+    if (golden_.adapter != nullptr) session.set_adapter(0, golden_.adapter->slot);
     const int64_t short_tokens = checkpoint::short_rope_tokens(pass_.config().rope);
     const auto outgrows = [&](int64_t length) { return short_tokens > 0 && length > short_tokens; };
     bool is_long = outgrows(golden_.num_tokens());

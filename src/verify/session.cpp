@@ -33,7 +33,8 @@ Session::Session(runner::ForwardPass& pass, const Options& options, std::vector<
     : pass_(&pass),
       ranks_(std::move(ranks)),
       lengths_(static_cast<size_t>(options.num_sequences), 0),
-      takes_long_rope_(static_cast<size_t>(options.num_sequences), false) {
+      takes_long_rope_(static_cast<size_t>(options.num_sequences), false),
+      adapters_(static_cast<size_t>(options.num_sequences), -1) {
   int32_t next_page = 1;
   pages_.resize(static_cast<size_t>(options.num_sequences));
   for (std::vector<int32_t>& pages : pages_) {
@@ -47,7 +48,10 @@ Status Session::step(std::span<const Feed> feeds, runner::LogitRows logit_rows) 
   for (const Feed& feed : feeds) {
     const auto index = static_cast<size_t>(feed.sequence);
     const auto slot = static_cast<int32_t>(feed.sequence);
-    plan_.starts.push_back({.sequence_id = feed.sequence, .batch_slot = slot, .sampling = {}});
+    plan_.starts.push_back({.sequence_id = feed.sequence,
+                            .batch_slot = slot,
+                            .adapter_slot = adapters_[index],
+                            .sampling = {}});
     plan_.page_updates.push_back({.batch_slot = slot, .pages = plan_.add_pages(pages_[index])});
     plan_.sequences.push_back({.sequence_id = feed.sequence,
                                .batch_slot = slot,
@@ -62,7 +66,8 @@ Status Session::step(std::span<const Feed> feeds, runner::LogitRows logit_rows) 
     HEDDLE_RETURN_IF_ERROR(pass.device().make_current());
     HEDDLE_RETURN_IF_ERROR(own.slots.take(plan_));
     HEDDLE_RETURN_IF_ERROR(own.batch.build(plan_, own.slots, logit_rows));
-    return pass.run(own.batch.ids(), own.batch.positions(), own.batch.context(own.pools));
+    return pass.run(own.batch.ids(), own.batch.positions(), own.batch.context(own.pools),
+                    own.batch.adapters());
   };
   HEDDLE_RETURN_IF_ERROR(pass_->on_every_rank(run_own));
   for (const Feed& feed : feeds) {

@@ -39,6 +39,11 @@ class Session {
   // Makes the sequence empty again. It then uses the first table of rotary frequencies.
   Status reset(int64_t sequence);
 
+  // Gives all later rows of the sequence the adapter in this slot of the pass; -1: none.
+  void set_adapter(int64_t sequence, int32_t slot) {
+    adapters_[static_cast<size_t>(sequence)] = slot;
+  }
+
   // Makes all rows of the sequence use the second table of rotary frequencies
   // (request::PlannedSequence::takes_long_rope). The sequence must have no tokens (checked).
   void take_long_rope(int64_t sequence);
@@ -65,6 +70,7 @@ class Session {
   std::vector<std::vector<int32_t>> pages_;
   std::vector<int64_t> lengths_;
   std::vector<bool> takes_long_rope_;
+  std::vector<int32_t> adapters_;  // slot of each sequence's adapter, -1: none
   request::BatchPlan plan_;
 };
 

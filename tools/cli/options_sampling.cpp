@@ -61,6 +61,7 @@ Result<Request> make_request(const SamplingSettings& settings, const ModelInfo& 
   request.stop.max_new_tokens = settings.max_tokens.value_or(std::min(default_tokens, room));
   request.stop.texts = settings.stop;
   request.stop.ignore_eos = settings.ignore_eos;
+  request.adapter = settings.adapter;
   return request;
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -28,6 +29,7 @@ struct SamplingSettings {
   std::optional<uint64_t> seed;
   std::vector<std::string> stop;
   bool ignore_eos = false;
+  std::shared_ptr<const Adapter> adapter = nullptr;  // of the engine; null: none
 };
 
 void declare_sampling_options(

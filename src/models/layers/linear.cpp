@@ -7,6 +7,7 @@
 
 #include "checkpoint/interleaved_rows.h"
 #include "core/check.h"
+#include "models/layers/adapter_names.h"
 
 namespace heddle::models {
 
@@ -33,6 +34,29 @@ struct Rows {
   int64_t count = 0;
 };
 
+// Adds the products of the rows' adapters to y = x W^T, if the runner offers adapters for this
+// weight. y begins with column `first_row` of the weight's product.
+graph::Value with_adapters(graph::GraphBuilder& g, graph::Value x, graph::Value y,
+                           std::string_view name, int64_t first_row) {
+  const auto named = [&](std::string_view ending) {
+    return std::string(name) + std::string(ending);
+  };
+  const ops::SymbolicDim rows = g.meta(x)[0];
+  const bool of_logits = rows == ops::SymbolicDim::of(ops::Symbol::kLogits);
+  if (!of_logits && !(rows == ops::SymbolicDim::of(ops::Symbol::kTokens))) return y;
+  if (!g.has_weight(named(kAdapterA))) return y;
+  graph::Value slots, scales;
+  {
+    const graph::GraphRootScope root(g, "");
+    slots = g.weight(of_logits ? kAdapterLogitSlots : kAdapterSlots);
+    scales = g.weight(kAdapterScales);
+  }
+  const graph::Value h = g.apply1("adapter_shrink", {x, g.weight(named(kAdapterA)), slots, scales});
+  return g.apply1("adapter_expand",
+                  {y, h, g.weight(named(kAdapterB)), g.weight(named(kAdapterParts)), slots},
+                  {{"first", static_cast<double>(first_row)}});
+}
+
 // The product of x and the weight `name`, plus the bias if the layer has one. With `rows`, only
 // these rows of the weight and of the bias are used.
 graph::Value product(graph::GraphBuilder& g, graph::Value x, std::string_view name,
@@ -42,9 +66,13 @@ graph::Value product(graph::GraphBuilder& g, graph::Value x, std::string_view na
     const auto of = [&](std::string_view weight) {
       return g.weight_rows(weight, rows->first, rows->count);
     };
-    return g.linear(x, of(name), g.has_weight(bias) ? of(bias) : graph::Value{}, dtype);
+    const graph::Value y =
+        g.linear(x, of(name), g.has_weight(bias) ? of(bias) : graph::Value{}, dtype);
+    return with_adapters(g, x, y, name, rows->first);
   }
-  return g.linear(x, g.weight(name), g.has_weight(bias) ? g.weight(bias) : graph::Value{}, dtype);
+  const graph::Value y =
+      g.linear(x, g.weight(name), g.has_weight(bias) ? g.weight(bias) : graph::Value{}, dtype);
+  return with_adapters(g, x, y, name, 0);
 }
 
 // The tensors of `parts` whose names end in `suffix`, end to end. Rows have in_features elements

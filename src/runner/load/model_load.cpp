@@ -118,6 +118,8 @@ Status ModelLoad::choose() {
       .max_sequences = max_rows,
       .hidden_states = drafts_.model ? drafts_.model->hidden_states() : std::vector<int64_t>(),
       .head_alone = options_.cache.enabled,
+      .num_adapter_slots = options_.adapters.num_slots,
+      .max_adapter_rank = options_.adapters.max_rank,
       .on_load_progress = options_.on_load_progress,
       .num_ranks = options_.num_ranks,
       .collective_timeout = collective_timeout_of(options_.collective_timeout_seconds)};
@@ -159,6 +161,7 @@ Status ModelLoad::load_small_model() {
   small.max_step_tokens += forward_.max_sequences;  // the small model also reads the drawn tokens
   small.hidden_states = {};
   small.head_alone = false;
+  small.num_adapter_slots = 0;
   small.on_load_progress = nullptr;
   HEDDLE_ASSIGN_OR_RETURN(small_model_, ForwardPass::create(small, pass_->shared_compute()));
   draft_needs_ = small_model_->cache_needs();
@@ -232,8 +235,8 @@ Result<PlannedPools> ModelLoad::plan_pools_once() {
       options_, pass_->config(), pass_->cache_needs(), pass_->kv_dtype(),
       {.available_bytes = device.available_memory_bytes() / pass_->num_ranks() - counts_bytes,
        .total_bytes = device.total_memory_bytes() / pass_->num_ranks(),
-       .weights_bytes =
-           weight_bytes(pass_) + weight_bytes(draft_pass_) + weight_bytes(small_model_),
+       .weights_bytes = weight_bytes(pass_) + weight_bytes(draft_pass_) +
+                        weight_bytes(small_model_) + pass_->adapter_bytes(),
        .release_granule_bytes = device.release_granule_bytes(),
        .hidden_dtype = pass_->activations(),
        .defaults = defaults_,
@@ -341,6 +344,7 @@ MemoryPlan ModelLoad::describe_memory() const {
           .window_pool_bytes = num_ranks * sizes_.window_pool_bytes(),
           .state_pool_bytes = num_ranks * sizes_.state_pool_bytes(),
           .snapshot_pool_bytes = num_ranks * sizes_.snapshot_pool_bytes(),
+          .adapter_bytes = pass_->adapter_bytes(),
           .draft_state_bytes = num_ranks * draft_state_bytes,
           .shared_pool_bytes = num_ranks * sizes_.shared_bytes,
           .activation_bytes = num_ranks * pass_->arena_bytes() + drafter_arena_bytes,

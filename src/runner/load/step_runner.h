@@ -45,6 +45,12 @@ class StepRunner final : public Runner {
   [[nodiscard]] Result<std::unique_ptr<NewWeights>> read_weights(
       const WeightFolder& folder, const std::atomic<bool>& cancelled) const override;
   Status use_weights(const NewWeights& weights) override;
+
+  [[nodiscard]] Result<Adapter> load_adapter(int32_t slot,
+                                             const std::filesystem::path& folder) const override {
+    return pass_->load_adapter(slot, folder);
+  }
+
   void recycle(request::StepOutput output) override;
 
  private:

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "checkpoint/adapter_linears.h"
 #include "checkpoint/same_model.h"
 #include "core/log.h"
 #include "graph/builder.h"
@@ -164,13 +165,66 @@ Result<ModelConstants> ForwardPass::read_constants(const std::filesystem::path& 
 }
 
 Status ForwardPass::compile() {
-  const auto lookup = [this](std::string_view name) { return find_constant(name); };
+  HEDDLE_ASSIGN_OR_RETURN(Programs programs, compile_with([this](std::string_view name) {
+                            return find_constant(name);
+                          }));
+  main_ = std::move(programs.model);
+  head_executor_ = std::move(programs.head);
+  last_ = main_.get();
+  return options_.num_adapter_slots > 0 ? make_adapters() : ok_status();
+}
+
+// Makes the adapter slots and the programs that read them.
+Status ForwardPass::make_adapters() {
+  constexpr std::string_view kMergeInstead =
+      "merge the adapter into the model: heddle merge MODEL ADAPTER OUT_DIR";
+  if (num_ranks() > 1) {
+    return unimplemented(
+        fmt::format("adapters are not divided among ranks: leave out --tp {}, or {}", num_ranks(),
+                    kMergeInstead));
+  }
+  if (!compute_->shares_memory_with_host()) {
+    return unimplemented(
+        fmt::format("adapters are added on the CPU only, not on {}: use --device cpu, or {}",
+                    device().name(), kMergeInstead));
+  }
+  adapters_ = std::make_unique<AdapterPool>(
+      AdapterPool::Sizes{.num_slots = options_.num_adapter_slots,
+                         .max_rank = options_.max_adapter_rank,
+                         .max_rows = options_.max_step_tokens,
+                         .max_logit_rows = options_.max_logit_rows,
+                         .max_bytes = device().available_memory_bytes()},
+      model_->weight_specs());
+  Result<Programs> programs = compile_with([this](std::string_view name) {
+    const TensorView* const constant = find_constant(name);
+    return constant == nullptr ? adapters_->find(name) : constant;
+  });
+  HEDDLE_RETURN_IF_ERROR(adapters_->status());
+  HEDDLE_ASSIGN_OR_RETURN(with_adapters_, std::move(programs));
+  return {};
+}
+
+Result<Adapter> ForwardPass::load_adapter(int32_t slot, const std::filesystem::path& folder) {
+  HEDDLE_CHECK(adapters_ != nullptr);
+  HEDDLE_ASSIGN_OR_RETURN(const auto files, checkpoint::AdapterFiles::open(folder));
+  for (const std::string& note : files.notes()) log_warning(note);
+  HEDDLE_ASSIGN_OR_RETURN(const auto base,
+                          open_weights(options_.model_dir, options_.dummy_weights));
+  const std::vector<checkpoint::WeightSpec> specs = model_->weight_specs();
+  const auto linears = checkpoint::adapter_linears(files, specs, *base);
+  Status status = linears.ok() ? adapters_->load(slot, *linears) : linears.status();
+  if (!status.ok()) return status.with_context(folder.string());
+  return Adapter{.slot = slot, .rank = files.highest_rank(), .content_hash = files.content_hash()};
+}
+
+Result<ForwardPass::Programs> ForwardPass::compile_with(const graph::WeightLookup& lookup) {
   const ops::Extents largest{.tokens = options_.max_step_tokens,
                              .logits = options_.max_logit_rows,
                              .sequences = 1 +  // one more sequence for padding
                                           (options_.max_sequences > 0 ? options_.max_sequences
                                                                       : options_.max_step_tokens)};
 
+  Programs programs;
   graph::GraphBuilder g(ops::builtin_ops(), lookup, activations_, rank_);
   const ops::TensorMeta per_token(DType::kI32, {ops::SymbolicDim::of(ops::Symbol::kTokens)});
   const models::ForwardInputs inputs{.ids = g.input("ids", per_token),
@@ -189,9 +243,9 @@ Status ForwardPass::compile() {
     g.output(outputs.hidden_states[static_cast<size_t>(layer)], fmt::format("hidden_{}", layer));
   }
   HEDDLE_ASSIGN_OR_RETURN(graph::Graph graph, g.finish());
-  HEDDLE_ASSIGN_OR_RETURN(
-      main_, BatchProgram::create(std::move(graph), *compute_, largest, options_.captures));
-  if (!options_.head_alone) return {};
+  HEDDLE_ASSIGN_OR_RETURN(programs.model, BatchProgram::create(std::move(graph), *compute_, largest,
+                                                               options_.captures));
+  if (!options_.head_alone) return programs;
 
   graph::GraphBuilder head(ops::builtin_ops(), lookup, activations_, rank_);
   const ops::TensorMeta rows(activations_, {ops::SymbolicDim::of(ops::Symbol::kLogits),
@@ -204,50 +258,63 @@ Status ForwardPass::compile() {
   HEDDLE_ASSIGN_OR_RETURN(graph::Program program,
                           graph::compile(std::move(head_graph), ops::builtin_ops(), context(),
                                          {.largest = head_extents}));
-  HEDDLE_ASSIGN_OR_RETURN(head_executor_, graph::Executor::create(std::move(program), device()));
+  HEDDLE_ASSIGN_OR_RETURN(programs.head, graph::Executor::create(std::move(program), device()));
   if (options_.captures.debug) {
-    log_info("the head's compiled " + graph::dump(head_executor_->program()));
+    log_info("the head's compiled " + graph::dump(programs.head->program()));
   }
-  return {};
+  return programs;
 }
 
 Status ForwardPass::enqueue(std::span<const int32_t> ids, std::span<const int32_t> positions,
-                            const ops::ForwardContext& batch, DrawnFeed* feed) {
+                            const ops::ForwardContext& batch, DrawnFeed* feed,
+                            std::span<const int32_t> adapters) {
   HEDDLE_RETURN_IF_ERROR(check_ids(ids, config_.vocab_size));
-  return main_->enqueue(ids, positions, batch, {}, feed);
+  last_ = main_.get();
+  if (!adapters.empty()) {
+    HEDDLE_CHECK(adapters_ != nullptr);
+    HEDDLE_RETURN_IF_ERROR(adapters_->lay_out(batch, adapters));
+    last_ = with_adapters_.model.get();
+  }
+  return last_->enqueue(ids, positions, batch, {}, feed);
 }
 
 Status ForwardPass::run(std::span<const int32_t> ids, std::span<const int32_t> positions,
-                        const ops::ForwardContext& batch) {
-  HEDDLE_RETURN_IF_ERROR(enqueue(ids, positions, batch));
+                        const ops::ForwardContext& batch, std::span<const int32_t> adapters) {
+  HEDDLE_RETURN_IF_ERROR(enqueue(ids, positions, batch, nullptr, adapters));
   HEDDLE_RETURN_IF_ERROR(logits_.fetch(device(), stream(), device_logits()));
   for (size_t i = 0; i < hidden_states_.size(); ++i) {
     HEDDLE_RETURN_IF_ERROR(
-        hidden_states_[i].fetch(device(), stream(), main_->output(i + kFirstHiddenState)));
+        hidden_states_[i].fetch(device(), stream(), last_->output(i + kFirstHiddenState)));
   }
   HEDDLE_RETURN_IF_ERROR(stream().synchronize());
   for (HostRows& state : hidden_states_) state.settle();
   return {};
 }
 
-Status ForwardPass::run_head(const TensorView& rows) {
+Status ForwardPass::run_head(const TensorView& rows, std::span<const int32_t> adapters) {
   HEDDLE_CHECK(head_executor_.has_value());
-  const std::array<TensorView, 1> inputs = {rows};
-  HEDDLE_RETURN_IF_ERROR(head_executor_->set_extents({.logits = rows.shape[0]}));
-  head_executor_->set_inputs(inputs);
-  const graph::Segment all = head_executor_->whole();
-  if (options_.captures.debug) {
-    HEDDLE_RETURN_IF_ERROR(head_executor_->poison(stream()));
-    HEDDLE_RETURN_IF_ERROR(graph::launch_checked(*head_executor_, stream(), context(), {}, all));
-  } else {
-    HEDDLE_RETURN_IF_ERROR(head_executor_->launch(context(), {}, all));
+  graph::Executor* head = &*head_executor_;
+  if (std::ranges::any_of(adapters, [](int32_t slot) { return slot >= 0; })) {
+    HEDDLE_CHECK(adapters_ != nullptr);
+    adapters_->lay_out_head(adapters);
+    head = &*with_adapters_.head;
   }
-  HEDDLE_RETURN_IF_ERROR(head_logits_.fetch(device(), stream(), head_executor_->output(0)));
+  const std::array<TensorView, 1> inputs = {rows};
+  HEDDLE_RETURN_IF_ERROR(head->set_extents({.logits = rows.shape[0]}));
+  head->set_inputs(inputs);
+  const graph::Segment all = head->whole();
+  if (options_.captures.debug) {
+    HEDDLE_RETURN_IF_ERROR(head->poison(stream()));
+    HEDDLE_RETURN_IF_ERROR(graph::launch_checked(*head, stream(), context(), {}, all));
+  } else {
+    HEDDLE_RETURN_IF_ERROR(head->launch(context(), {}, all));
+  }
+  HEDDLE_RETURN_IF_ERROR(head_logits_.fetch(device(), stream(), head->output(0)));
   return stream().synchronize();
 }
 
 MutableTensorView ForwardPass::device_hidden_state(size_t index) const {
-  return main_->output(index + kFirstHiddenState);
+  return last_->output(index + kFirstHiddenState);
 }
 
 TensorView ForwardPass::hidden_state(size_t index) const {
@@ -265,8 +332,16 @@ int64_t ForwardPass::num_parameters() const {
 }
 
 int64_t ForwardPass::arena_bytes() const {
-  const int64_t head = head_executor_ ? head_executor_->program().memory.arena_bytes : 0;
-  return program().memory.arena_bytes + head;
+  int64_t sum = program().memory.arena_bytes;
+  const auto add_head = [&](const std::optional<graph::Executor>& head) {
+    if (head) sum += head->program().memory.arena_bytes;
+  };
+  add_head(head_executor_);
+  if (with_adapters_.model != nullptr) {
+    sum += with_adapters_.model->program().memory.arena_bytes;
+  }
+  add_head(with_adapters_.head);
+  return sum;
 }
 
 }  // namespace heddle::runner

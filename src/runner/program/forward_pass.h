@@ -21,6 +21,7 @@
 #include <string_view>
 #include <vector>
 
+#include <heddle/adapter.h>
 #include <heddle/options.h>
 
 #include "checkpoint/kv_scales.h"
@@ -31,6 +32,7 @@
 #include "models/model.h"
 #include "models/registry.h"
 #include "ops/context.h"
+#include "runner/program/adapter_pool.h"
 #include "runner/program/batch_program.h"
 #include "runner/program/compute_device.h"
 #include "runner/program/host_rows.h"
@@ -62,6 +64,8 @@ struct ForwardOptions {
   std::vector<int64_t> hidden_states = {};  // hidden states to keep on the device, for
                                             // device_hidden_state()
   bool head_alone = false;                  // run_head() will be used
+  int64_t num_adapter_slots = 0;            // LoRA adapters at once; 0: no adapter can be loaded
+  int64_t max_adapter_rank = 0;             // highest rank of an adapter
   std::function<void(int64_t done_bytes, int64_t total_bytes)> on_load_progress;
 
   int64_t num_ranks = 1;  // that share the model; on the CPU alone
@@ -117,17 +121,26 @@ class ForwardPass {
     return cause;
   }
 
+  // Reads the LoRA adapter in `folder` into a slot below ForwardOptions::num_adapter_slots
+  // (checked). run() then adds its products to the rows of sequences with this slot. Any thread,
+  // one at a time; no running step may use the slot. Error, and the slot changes nothing: those of
+  // AdapterFiles::open(), checkpoint::adapter_linears() and AdapterPool::load(), after the folder's
+  // name.
+  [[nodiscard]] Result<Adapter> load_adapter(int32_t slot, const std::filesystem::path& folder);
+
   // Computes a step of ids.size() rows and waits for it; forward.logit_rows says whose logits are
   // wanted. The context's layer spans must match cache_needs(). Token ids, pages and slots are
   // checked here, once for all ops of the step. Error: kInvalidArgument, naming the row or sequence
-  // and the id; nothing is computed then.
+  // and the id; nothing is computed then. `adapters`: the slot of each sequence's adapter, -1 for
+  // none; empty: no sequence has one.
   Status run(std::span<const int32_t> ids, std::span<const int32_t> positions,
-             const ops::ForwardContext& batch);
+             const ops::ForwardContext& batch, std::span<const int32_t> adapters = {});
 
   // As run(), but without waiting and without copying logits: device_logits() are valid once the
   // stream has executed the step. Except on the CPU, `feed` may supply some ids.
   Status enqueue(std::span<const int32_t> ids, std::span<const int32_t> positions,
-                 const ops::ForwardContext& batch, DrawnFeed* feed = nullptr);
+                 const ops::ForwardContext& batch, DrawnFeed* feed = nullptr,
+                 std::span<const int32_t> adapters = {});
 
   // Loads the weights of another folder, whose config.json is `config`, as create() would, into
   // host memory next to the weights in use. Thread-safe. Errors: those of loading, kCancelled, and
@@ -144,22 +157,23 @@ class ForwardPass {
   }
 
   // [R, V] f32 in device memory, of the last run() or enqueue(). Valid until the next.
-  [[nodiscard]] MutableTensorView device_logits() const { return main_->output(0); }
+  [[nodiscard]] MutableTensorView device_logits() const { return last_->output(0); }
 
   // [T] ids of the last enqueue() in device memory, including those that `feed` supplied.
-  [[nodiscard]] const int32_t* device_ids() const { return main_->device_ids(); }
+  [[nodiscard]] const int32_t* device_ids() const { return last_->device_ids(); }
 
   // [R, V] f32 on the host, one row per logit row of the last run(). Valid until the next.
   [[nodiscard]] MutableTensorView logits() const { return logits_.view(); }
 
   // [R, H] of type activations() in device memory: the inputs of the LM head for logits(). Valid
   // until the next run.
-  [[nodiscard]] TensorView head_rows() const { return main_->output(1); }
+  [[nodiscard]] TensorView head_rows() const { return last_->output(1); }
 
   // Runs the LM head alone on rows [R, H] in device memory, in the form of head_rows(). In exact
   // mode a row's logits equal those of the full pass, bit for bit. Only with
-  // ForwardOptions::head_alone.
-  Status run_head(const TensorView& rows);
+  // ForwardOptions::head_alone. `adapters`: the adapter slot of each row, -1 for none; empty: no
+  // row has one.
+  Status run_head(const TensorView& rows, std::span<const int32_t> adapters = {});
 
   // [R, V] f32 on the host, of the last run_head(). Valid until its next call; run() does not
   // change them.
@@ -192,7 +206,7 @@ class ForwardPass {
   }
 
   // BatchProgram::warmed_up() for the last run() or enqueue().
-  [[nodiscard]] bool warmed_up() const { return main_->warmed_up(); }
+  [[nodiscard]] bool warmed_up() const { return last_->warmed_up(); }
 
   // Number of captured steps that can be replayed.
   [[nodiscard]] int64_t num_captured() const { return main_->num_captured(); }
@@ -201,8 +215,11 @@ class ForwardPass {
 
   [[nodiscard]] graph::Executor& executor() { return main_->executor(); }
 
-  // Bytes of the arenas of both programs, the model's and the LM head's.
+  // Bytes of the arenas of all programs: the model's and the LM head's, with adapters and without.
   [[nodiscard]] int64_t arena_bytes() const;
+
+  // Bytes of all adapter slots together.
+  [[nodiscard]] int64_t adapter_bytes() const { return adapters_ ? adapters_->num_bytes() : 0; }
 
   [[nodiscard]] const checkpoint::LoadedWeights& weights() const { return constants_.weights(); }
 
@@ -253,8 +270,16 @@ class ForwardPass {
     return checkpoint::sliced(model_->weight_specs(), rank_.index, rank_.ranks);
   }
 
+  // The programs of the model, and of its LM head alone.
+  struct Programs {
+    std::unique_ptr<BatchProgram> model;
+    std::optional<graph::Executor> head;  // only with ForwardOptions::head_alone
+  };
+
   Status load();
   Status compile();
+  Status make_adapters();
+  Result<Programs> compile_with(const graph::WeightLookup& lookup);
 
   const ForwardOptions options_;
   std::shared_ptr<ComputeDevice> compute_;
@@ -262,8 +287,11 @@ class ForwardPass {
   checkpoint::ModelConfig config_;
   std::unique_ptr<const models::Model> model_;
   ModelConstants constants_;
+  std::unique_ptr<AdapterPool> adapters_;  // null: no adapter can be loaded
   std::unique_ptr<BatchProgram> main_;
   std::optional<graph::Executor> head_executor_;
+  Programs with_adapters_;  // for steps in which a row has an adapter; empty without adapters_
+  BatchProgram* last_ = nullptr;  // the program of the last run() or enqueue()
   HostRows logits_;
   HostRows head_logits_;
   std::vector<HostRows> hidden_states_;

@@ -40,6 +40,8 @@ ForwardBatch::ForwardBatch(const Sizes& sizes) : sizes_(sizes) {
   sequences_.reserve(sequences);
   kept_hidden_.reserve(sequences);
   hidden_slots_.reserve(sequences);
+  hidden_adapters_.reserve(sequences);
+  adapter_slots_.reserve(sequences);
   draft_states_.reserve(sequences);
 }
 
@@ -60,6 +62,9 @@ Status ForwardBatch::build(const request::BatchPlan& plan, const request::BatchS
   sequences_.clear();
   kept_hidden_.clear();
   hidden_slots_.clear();
+  hidden_adapters_.clear();
+  adapter_slots_.clear();
+  has_adapters_ = false;
   draft_states_.clear();
   draft_rows_ = 0;
   if (const int64_t scored = plan.num_scored_rows(); scored > sizes_.max_scored_rows) {
@@ -101,6 +106,7 @@ Status ForwardBatch::add(const Sources& sources, const request::PlannedSequence&
     if (sequence.sample) {
       own.logit_row = static_cast<int32_t>(hidden_slots_.size());
       hidden_slots_.push_back(sequence.hidden_slot);
+      hidden_adapters_.push_back(slot.start.adapter_slot);
     }
     return {};
   }
@@ -257,6 +263,8 @@ Status ForwardBatch::add_rows(const request::PlannedSequence& sequence,
   context_lens_.push_back(static_cast<int32_t>(sequence.context_tokens));
   kv_lens_.push_back(static_cast<int32_t>(std::max(sequence.context_tokens, sequence.kv_tokens)));
   state_slots_.push_back(sequence.state_slot);
+  adapter_slots_.push_back(slot.start.adapter_slot);
+  has_adapters_ |= slot.start.adapter_slot >= 0;
   return {};
 }
 

@@ -85,6 +85,14 @@ class ForwardBatch {
   // Slots of the stored hidden vectors that the LM head reads.
   [[nodiscard]] std::span<const int32_t> hidden_slots() const { return hidden_slots_; }
 
+  // For each sequence of context(): the slot of its adapter, -1 for none; empty: none has one.
+  [[nodiscard]] std::span<const int32_t> adapters() const {
+    return has_adapters_ ? std::span<const int32_t>(adapter_slots_) : std::span<const int32_t>();
+  }
+
+  // For each of hidden_slots(): the slot of its sequence's adapter, or -1.
+  [[nodiscard]] std::span<const int32_t> hidden_adapters() const { return hidden_adapters_; }
+
   // The batch in the form that ops read. Valid until the next build().
   [[nodiscard]] ops::ForwardContext context(const Pools& pools) const;
 
@@ -128,6 +136,9 @@ class ForwardBatch {
   std::vector<StepSequence> sequences_;
   std::vector<ops::IdCopy> kept_hidden_;
   std::vector<int32_t> hidden_slots_;
+  std::vector<int32_t> hidden_adapters_;
+  std::vector<int32_t> adapter_slots_;
+  bool has_adapters_ = false;  // whether a computed sequence has an adapter
   std::vector<ops::IdCopy> draft_states_;
   int64_t draft_rows_ = 0;  // rows of sequences with drafts so far
 };

@@ -121,7 +121,7 @@ Status StepExecutor::enqueue(RunningStep& step) {
   if (!batch_.hidden_slots().empty()) {
     HEDDLE_ASSIGN_OR_RETURN(const TensorView kept,
                             pools_.kept_hidden(pass_->stream(), batch_.hidden_slots()));
-    HEDDLE_RETURN_IF_ERROR(pass_->run_head(kept));
+    HEDDLE_RETURN_IF_ERROR(pass_->run_head(kept, batch_.hidden_adapters()));
   }
   return step.end == StepEnd::kOpen ? draws_.device()->mark_drawn(step) : Status();
 }
@@ -164,7 +164,8 @@ StepEnd StepExecutor::end_of(const RunningStep& step) const {
 Status StepExecutor::run_pass(RunningStep& step) {
   DeviceDraws* const device = draws_.device();
   if (device == nullptr) {
-    HEDDLE_RETURN_IF_ERROR(pass_->run(batch_.ids(), batch_.positions(), batch_.context(pools_)));
+    HEDDLE_RETURN_IF_ERROR(
+        pass_->run(batch_.ids(), batch_.positions(), batch_.context(pools_), batch_.adapters()));
   } else {
     HEDDLE_RETURN_IF_ERROR(
         pass_->enqueue(batch_.ids(), batch_.positions(), batch_.context(pools_), &device->feed()));
