@@ -21,6 +21,7 @@
 #include "tools/cli/table.h"
 #include "tools/cli/terminal.h"
 #include "verify/cached_feeding.h"
+#include "verify/golden_pictures.h"
 #include "verify/plain_feeding.h"
 
 namespace heddle::tools {
@@ -83,6 +84,25 @@ std::string hint_of(const Report& report) {
       to_string(report.dtype));
 }
 
+// Encodes the pictures of the cases. Returns the width of their features, 0 if there are none.
+Result<int64_t> encode_pictures(const VerifyOptions& options,
+                                std::vector<verify::GoldenCase>& goldens,
+                                const std::shared_ptr<runner::ComputeDevice>& compute) {
+  const bool has_pictures = std::ranges::any_of(
+      goldens, [](const auto& golden) { return golden.recorded_pictures.has_value(); });
+  if (!has_pictures) return 0;
+  HEDDLE_ASSIGN_OR_RETURN(const auto encoder, runner::VisionEncoder::create(
+                                                  {.model_dir = options.model_dir,
+                                                   .dtype = runner::dtype_of(options.dtype),
+                                                   .exact = options.exact,
+                                                   .num_threads = usable_threads(options.threads)},
+                                                  compute));
+  for (verify::GoldenCase& golden : goldens) {
+    HEDDLE_RETURN_IF_ERROR(verify::encode_pictures(*encoder, golden));
+  }
+  return encoder->config().feature_width();
+}
+
 Result<Report> check_all(const VerifyOptions& options) {
   HEDDLE_ASSIGN_OR_RETURN(const auto config, models::load_config(options.model_dir));
   HEDDLE_ASSIGN_OR_RETURN(const auto file, checkpoint::SafetensorsFile::open(options.cases));
@@ -104,6 +124,8 @@ Result<Report> check_all(const VerifyOptions& options) {
           options.exact));
   HEDDLE_ASSIGN_OR_RETURN(const auto rounding, runner::rounding_of(options.quantization, config,
                                                                    /*dummy_weights=*/false));
+  const std::shared_ptr<runner::ComputeDevice> compute = std::move(chosen.compute);
+  HEDDLE_ASSIGN_OR_RETURN(const int64_t feature_width, encode_pictures(options, goldens, compute));
   HEDDLE_ASSIGN_OR_RETURN(
       const auto pass,
       runner::ForwardPass::create(
@@ -119,10 +141,11 @@ Result<Report> check_all(const VerifyOptions& options) {
            .head_alone = true,
            .num_adapter_slots = options.adapter.empty() ? 0 : 1,
            .max_adapter_rank = adapter_rank,
+           .feature_width = feature_width,
            .on_load_progress = load_progress_bar(),
            .num_ranks = options.num_ranks,
            .collective_timeout = runner::collective_timeout_of(options.collective_timeout_seconds)},
-          std::move(chosen.compute)));
+          compute));
   if (!options.adapter.empty()) {
     HEDDLE_ASSIGN_OR_RETURN(Adapter loaded, pass->load_adapter(0, options.adapter));
     const auto adapter = std::make_shared<const Adapter>(std::move(loaded));
@@ -141,6 +164,7 @@ Result<Report> check_all(const VerifyOptions& options) {
                              .result = result},
                             options));
     }
+    if (feature_width > 0) continue;  // cached_feedings() are of text only
     for (const auto& feeding : verify::cached_feedings(*pass, golden)) {
       HEDDLE_ASSIGN_OR_RETURN(const auto result,
                               verify::check_cached_case(*pass, golden, feeding, first_logits));
@@ -235,6 +259,8 @@ std::function<int()> declare_verify(Options& options) {
       "served from the prefix cache behind a request that begins alike: up to within a page, to "
       "its\n"
       "end, to a fork, to the end of the case. A hit that should be there and is not fails, too.\n"
+      "Pictures are encoded from their recorded patches; cases with pictures are not tested with "
+      "the cache.\n"
       "Exit code 0 if everything passed, 1 if not.");
   options.model("MODEL_DIR", &settings->model_dir,
                 "Folder with config.json and weights, or a GGUF file");

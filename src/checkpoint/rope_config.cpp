@@ -168,6 +168,9 @@ RopeConfig read_set(ConfigReader& scaling, ConfigReader& anywhere, const RopeCon
   if (rope.type != RopeType::kDefault) {
     rope.factor = scaling.number("factor", extends ? std::nullopt : std::optional(1.0), {1.0, 1e6});
   }
+  rope.sections = scaling.integers("mrope_section", {.low = 0, .high = kMaxPositions});
+  if (rope.sections.empty()) rope.sections = defaults.sections;
+  rope.interleaves_sections = scaling.boolean("mrope_interleaved", defaults.interleaves_sections);
   if (rope.type == RopeType::kLlama3) read_llama3(scaling, rope);
   if (rope.type == RopeType::kYarn) read_yarn(scaling, rope);
   return rope;
@@ -248,6 +251,29 @@ RopeConfigs read_rope_configs(ConfigReader& root, const RopeConfigs& defaults, b
   }
   if (ropes.sliding && ropes.sliding->theta == 0) ropes.sliding->theta = ropes.rope.theta;
   return ropes;
+}
+
+Result<std::vector<int32_t>> rope_axes(const RopeConfig& rope, int64_t num_pairs) {
+  constexpr size_t kAxes = 3;
+  int64_t sum = 0;
+  for (const int64_t section : rope.sections) sum += section;
+  if (rope.sections.size() != kAxes || sum != num_pairs) {
+    return invalid_argument(
+        fmt::format("mrope_section has {} sections of {} pairs in all; {} of {} pairs are needed",
+                    rope.sections.size(), sum, kAxes, num_pairs));
+  }
+  std::vector<int32_t> axes;
+  for (int64_t c = 0; c < num_pairs; ++c) {
+    const auto turn = static_cast<size_t>(c) % kAxes;
+    int32_t axis = 0;
+    if (!rope.interleaves_sections) {
+      axis = c < rope.sections[0] ? 0 : c < rope.sections[0] + rope.sections[1] ? 1 : 2;
+    } else if (turn > 0 && c < static_cast<int64_t>(kAxes) * rope.sections[turn]) {
+      axis = static_cast<int32_t>(turn);
+    }
+    axes.push_back(axis);
+  }
+  return axes;
 }
 
 int64_t rotary_width(const RopeConfig& rope, int64_t head_dim) {

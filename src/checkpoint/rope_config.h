@@ -47,6 +47,12 @@ struct RopeConfig {
   std::vector<double> divisors = {};
   std::vector<double> long_divisors = {};
 
+  // Models with vision: the number of pairs that are rotated by each part of a position (time, row,
+  // column). Empty: a position is one number.
+  std::vector<int64_t> sections = {};
+  // The pairs of the three sections alternate; otherwise those of a section are adjacent.
+  bool interleaves_sections = false;
+
   // Queries at position p are multiplied by 1 + beta ln(1 + floor(p / original length)) (Ministral
   // 3). 0: queries are not scaled.
   double query_scale_beta = 0;
@@ -78,6 +84,12 @@ RopeConfigs read_rope_configs(ConfigReader& root, const RopeConfigs& defaults, b
 
 // The longest sequence, in tokens, that uses longrope's short divisors; 0: no limit.
 [[nodiscard]] int64_t short_rope_tokens(const RopeConfig& rope);
+
+// The part of a position (0: time, 1: row, 2: column) that rotates each of `num_pairs` pairs, from
+// the sections. If they are interleaved, pair c is rotated by part c % 3 as long as that part's
+// section has pairs left, else by time. Error: kInvalidArgument if there are not three sections or
+// their sum is not `num_pairs`.
+[[nodiscard]] Result<std::vector<int32_t>> rope_axes(const RopeConfig& rope, int64_t num_pairs);
 
 struct RopeFrequencies {
   std::vector<float> inverse;  // [rotary_width / 2]: radians per position of each pair of elements

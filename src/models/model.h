@@ -21,9 +21,19 @@ namespace heddle::models {
 // Constants computed from config and weights during loading, with their names.
 using DerivedWeights = std::vector<std::pair<std::string, Tensor>>;
 
+// Inputs of programs that accept pictures.
+struct PictureInputs {
+  graph::Value positions;  // [T, 3] i32: time, row and column (checkpoint::rope_axes()); three
+                           // equal numbers for text
+  graph::Value rows;      // [T] i32: the row of `features` for each token of a picture, -1 for text
+  graph::Value features;  // [T, (1 + K) * H] activations: the rows that replace embeddings, then
+                          // those that are added after each of the first K layers
+};
+
 struct ForwardInputs {
-  graph::Value ids;        // [T] i32
-  graph::Value positions;  // [T] i32
+  graph::Value ids;             // [T] i32
+  graph::Value positions;       // [T] i32
+  PictureInputs pictures = {};  // invalid Values: the program accepts text only
 };
 
 struct ForwardOutputs {

@@ -25,6 +25,7 @@ const OpRegistry& builtin_ops() {
     registry.add(elementwise_ops());
     registry.add(embedding_ops());
     registry.add(weighted_rows_ops());
+    registry.add(place_rows_ops());
     registry.add(gemm_ops());
     registry.add(layout_ops());
     registry.add(linear_attention_ops());

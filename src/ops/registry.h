@@ -26,6 +26,7 @@
 //                bounded_silu_mul {gate_up} limit
 //   embedding:   embedding {ids, table} -> [T, H]
 //                weighted_rows {table, rows [T, K] i32, weights [T, K] f32} -> [T, H]
+//                place_rows, add_placed_rows {x, rows [T] i32, staged [S, H]} -> [T, H]
 //   gemm:        linear {x [T, K], weight [N, K]} -> [T, N]
 //                linear_bias {x, weight, bias [N] f32} -> [T, N]
 //                adapter_shrink {x, a, slots, scales} -> [T, J] f32   (gemm/adapter_product.h)
@@ -106,6 +107,7 @@ std::span<const OpDef> collective_ops();
 std::span<const OpDef> elementwise_ops();
 std::span<const OpDef> embedding_ops();
 std::span<const OpDef> weighted_rows_ops();
+std::span<const OpDef> place_rows_ops();
 std::span<const OpDef> gemm_ops();
 std::span<const OpDef> layout_ops();
 std::span<const OpDef> linear_attention_ops();

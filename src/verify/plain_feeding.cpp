@@ -27,6 +27,7 @@ class CaseRun {
     HEDDLE_ASSIGN_OR_RETURN(Session session,
                             Session::create(pass_, {.num_sequences = 3, .max_tokens = capacity}));
     if (golden_.adapter != nullptr) session.set_adapter(0, golden_.adapter->slot);
+    if (golden_.pictures) session.show_pictures(0, &*golden_.pictures);
     const int64_t short_tokens = checkpoint::short_rope_tokens(pass_.config().rope);
     const auto outgrows = [&](int64_t length) { return short_tokens > 0 && length > short_tokens; };
     bool is_long = outgrows(golden_.num_tokens());

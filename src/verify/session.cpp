@@ -34,7 +34,8 @@ Session::Session(runner::ForwardPass& pass, const Options& options, std::vector<
       ranks_(std::move(ranks)),
       lengths_(static_cast<size_t>(options.num_sequences), 0),
       takes_long_rope_(static_cast<size_t>(options.num_sequences), false),
-      adapters_(static_cast<size_t>(options.num_sequences), -1) {
+      adapters_(static_cast<size_t>(options.num_sequences), -1),
+      pictures_(static_cast<size_t>(options.num_sequences), nullptr) {
   int32_t next_page = 1;
   pages_.resize(static_cast<size_t>(options.num_sequences));
   for (std::vector<int32_t>& pages : pages_) {
@@ -61,19 +62,41 @@ Status Session::step(std::span<const Feed> feeds, runner::LogitRows logit_rows) 
                                .state_slot = slot + 1,
                                .sample = true});
   }
-  const auto run_own = [this, logit_rows](runner::ForwardPass& pass, int64_t rank) -> Status {
+  const runner::StepPictures pictures = lay_out_pictures(feeds);
+  const auto run_own = [this, logit_rows, &pictures](runner::ForwardPass& pass,
+                                                     int64_t rank) -> Status {
     Own& own = ranks_[static_cast<size_t>(rank)];
     HEDDLE_RETURN_IF_ERROR(pass.device().make_current());
     HEDDLE_RETURN_IF_ERROR(own.slots.take(plan_));
     HEDDLE_RETURN_IF_ERROR(own.batch.build(plan_, own.slots, logit_rows));
     return pass.run(own.batch.ids(), own.batch.positions(), own.batch.context(own.pools),
-                    own.batch.adapters());
+                    {.adapters = own.batch.adapters(),
+                     .pictures = pass.feature_width() > 0 ? &pictures : nullptr});
   };
   HEDDLE_RETURN_IF_ERROR(pass_->on_every_rank(run_own));
   for (const Feed& feed : feeds) {
     lengths_[static_cast<size_t>(feed.sequence)] += static_cast<int64_t>(feed.tokens.size());
   }
   return {};
+}
+
+runner::StepPictures Session::lay_out_pictures(std::span<const Feed> feeds) {
+  axis_positions_.clear();
+  features_.clear();
+  const request::PicturePositions text;
+  for (const Feed& feed : feeds) {
+    const GoldenPictures* const pictures = pictures_[static_cast<size_t>(feed.sequence)];
+    const request::PicturePositions& positions = pictures != nullptr ? pictures->positions : text;
+    for (int64_t i = 0; i < std::ssize(feed.tokens); ++i) {
+      const int64_t index = lengths_[static_cast<size_t>(feed.sequence)] + i;
+      for (const int32_t position : positions.at(index)) axis_positions_.push_back(position);
+      const request::MediaSpan* const span = positions.span_at(index);
+      features_.push_back(span == nullptr ? nullptr
+                                          : pictures->features.view().row<float>(
+                                                span->first_row + index - span->start));
+    }
+  }
+  return {.positions = axis_positions_, .features = features_};
 }
 
 void Session::take_long_rope(int64_t sequence) {

@@ -14,6 +14,7 @@
 #include "runner/program/forward_pass.h"
 #include "runner/step/forward_batch.h"
 #include "runner/step/pools.h"
+#include "verify/golden_cases.h"
 
 namespace heddle::verify {
 
@@ -48,6 +49,12 @@ class Session {
   // (request::PlannedSequence::takes_long_rope). The sequence must have no tokens (checked).
   void take_long_rope(int64_t sequence);
 
+  // The pictures of the sequence; null: it is text. They must outlive the session's steps. Only if
+  // the pass accepts pictures.
+  void show_pictures(int64_t sequence, const GoldenPictures* pictures) {
+    pictures_[static_cast<size_t>(sequence)] = pictures;
+  }
+
   [[nodiscard]] int64_t num_tokens(int64_t sequence) const {
     return lengths_[static_cast<size_t>(sequence)];
   }
@@ -62,6 +69,9 @@ class Session {
     runner::ForwardBatch batch;
   };
 
+  // The pictures of a step with these feeds.
+  runner::StepPictures lay_out_pictures(std::span<const Feed> feeds);
+
   Session(runner::ForwardPass& pass, const Options& options, std::vector<Own> ranks,
           int64_t pages_per_sequence);
 
@@ -70,7 +80,10 @@ class Session {
   std::vector<std::vector<int32_t>> pages_;
   std::vector<int64_t> lengths_;
   std::vector<bool> takes_long_rope_;
-  std::vector<int32_t> adapters_;  // slot of each sequence's adapter, -1: none
+  std::vector<int32_t> adapters_;                // slot of each sequence's adapter, -1: none
+  std::vector<const GoldenPictures*> pictures_;  // by sequence
+  std::vector<int32_t> axis_positions_;          // of a step; see runner::StepPictures
+  std::vector<const float*> features_;
   request::BatchPlan plan_;
 };
 

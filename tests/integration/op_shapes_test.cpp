@@ -397,6 +397,10 @@ graph::Program patch_program(const ops::Context& context) {
       "weights", {DType::kF32,
                   {{.scale = kJoined, .symbol = ops::Symbol::kTokens}, SymbolicDim::fixed(kAxes)}});
   g.output(g.apply1("weighted_rows", {table, given.rows, weights}), "resampled");
+  const graph::Value picks =
+      g.input("picks", {DType::kI32, {{.scale = kJoined, .symbol = ops::Symbol::kTokens}}});
+  g.output(g.apply1("place_rows", {qkv[0], picks, qkv[1]}), "placed");
+  g.output(g.apply1("add_placed_rows", {qkv[0], picks, qkv[1]}), "added");
   auto program = graph::compile(std::move(g.finish()).value(), ops::builtin_ops(), context,
                                 {.largest = {.tokens = kMaxStepTokens}, .fuse = false});
   EXPECT_TRUE(program.ok()) << program.status().to_string();
@@ -522,9 +526,11 @@ TEST(PatchOpShapes, AreWhatLaunchesFill) {
     }
     const Tensor qkv = testing::random_tensor({num_patches, 48}, DType::kF32, 1);
     const Tensor weights = testing::random_tensor({num_patches, kAxes}, DType::kF32, 2);
-    const std::array<TensorView, 8> inputs = {segments.view(),    positions.view(), axes.view(),
+    Tensor picks({num_patches}, DType::kI32);
+    for (size_t i = 0; i < picks.span<int32_t>().size(); i += 2) picks.span<int32_t>()[i] = -1;
+    const std::array<TensorView, 9> inputs = {segments.view(),    positions.view(), axes.view(),
                                               frequencies.view(), positions.view(), qkv.view(),
-                                              table.view(),       weights.view()};
+                                              table.view(),       weights.view(),   picks.view()};
     std::vector<Bytes> written;
     for (const std::byte pattern : kPatterns) {
       WatchedStep watched(program, *compute, {.tokens = num_tokens}, pattern);

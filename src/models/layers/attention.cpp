@@ -93,9 +93,15 @@ Value Attention::rotated(graph::GraphBuilder& g, Value heads, std::string_view n
   if (before) heads = g.rms_norm(heads, norm, options_.epsilon);
   if (options_.rope_table) {
     const Value table = inputs.rope_tables[*options_.rope_table];
-    heads = options_.interleaved
-                ? g.rope_channels(heads, inputs.positions, table, D, 0, true, options_.rope_factor)
-                : g.rope(heads, inputs.positions, table, D, options_.rope_factor);
+    if (inputs.axis_positions.valid()) {
+      heads = g.apply1("rope_axes", {heads, inputs.axis_positions, table, inputs.axes},
+                       {{"head_dim", static_cast<double>(D)}, {"factor", options_.rope_factor}});
+    } else {
+      heads =
+          options_.interleaved
+              ? g.rope_channels(heads, inputs.positions, table, D, 0, true, options_.rope_factor)
+              : g.rope(heads, inputs.positions, table, D, options_.rope_factor);
+    }
   }
   return options_.qk_norm == QkNorm::kRotated ? g.rms_norm(heads, kUnitNorm, options_.epsilon)
                                               : heads;

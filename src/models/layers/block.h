@@ -24,6 +24,9 @@ struct LayerInputs {
   graph::Value positions;                 // [T] i32
   std::vector<graph::Value> rope_tables;  // [R/2] f32 each (rope_table.h); a layer selects one by
                                           // index
+  graph::Value axis_positions = {};       // [T, 3] i32: positions on three axes, in place of
+                                          // `positions` in programs that accept pictures
+  graph::Value axes = {};                 // [R/2] i32: the axis whose position rotates each pair
   graph::Value query_scale = {};          // [T, 1] f32: factor on the queries at each position
   std::vector<graph::Value> own = {};     // outputs of the family's SharedInputs
 };

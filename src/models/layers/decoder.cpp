@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/layers/decoder.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
@@ -53,6 +54,7 @@ class Decoder final : public Model {
   Result<DerivedWeights> derive_weights(const checkpoint::LoadedWeights& weights) const override {
     DerivedWeights derived;
     derive_rope_tables(options_.rope_tables, "", derived);
+    derive_rope_axes(config_, derived);
     for (size_t i = 0; i < layers_.size(); ++i) {
       derive_layer_weights(weights, layers_[i], layer_prefix(i), config_.hidden_size, norms(),
                            derived);
@@ -88,6 +90,12 @@ class Decoder final : public Model {
                        .rope_tables = rope_tables(g, options_.rope_tables.size()),
                        .query_scale = query_scale(g, config_.rope, inputs.positions)};
     Value h = g.scale(g.embedding(inputs.ids, "embed_tokens"), options_.embedding_scale);
+    const std::vector<Value> features = picture_features(g, inputs.pictures);
+    if (!features.empty()) {
+      shared.axis_positions = inputs.pictures.positions;
+      shared.axes = g.weight("axes");
+      h = g.apply1("place_rows", {h, inputs.pictures.rows, features[0]});
+    }
     if (options_.norms_embedding) h = g.rms_norm(h, kEmbeddingNorm, config_.rms_norm_eps);
     if (options_.shared_inputs != nullptr) {
       shared.own = options_.shared_inputs->build(g, inputs.ids, h);
@@ -96,6 +104,9 @@ class Decoder final : public Model {
       outputs.hidden_states.push_back(h);
       const GraphScope layer(g, layer_prefix(i));
       h = build_layer(g, layers_[i], h, shared, cache_layers_[i], norms());
+      if (i + 1 < features.size()) {
+        h = g.apply1("add_placed_rows", {h, inputs.pictures.rows, features[i + 1]});
+      }
     }
     h = norm(g, h, "norm", norms());
     outputs.hidden_states.push_back(h);
@@ -114,6 +125,17 @@ class Decoder final : public Model {
   }
 
  private:
+  // The features that replace embeddings, then those for each of the first layers. Empty if the
+  // program accepts text only.
+  [[nodiscard]] std::vector<Value> picture_features(graph::GraphBuilder& g,
+                                                    const PictureInputs& pictures) const {
+    if (!pictures.features.valid()) return {};
+    const int64_t width = g.meta(pictures.features)[1].offset, H = config_.hidden_size;
+    if (width == H) return {pictures.features};
+    return g.split(pictures.features,
+                   std::vector<int64_t>(static_cast<size_t>(std::max<int64_t>(width / H, 1)), H));
+  }
+
   [[nodiscard]] NormForm norms() const {
     return {.kind = options_.norm_kind,
             .epsilon = config_.rms_norm_eps,

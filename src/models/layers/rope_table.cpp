@@ -41,6 +41,15 @@ void derive_rope_tables(std::span<const RopeTable> tables, const std::string& sc
   }
 }
 
+void derive_rope_axes(const checkpoint::ModelConfig& config, DerivedWeights& derived) {
+  const int64_t pairs = checkpoint::rotary_width(config.rope, config.head_dim) / 2;
+  const auto axes = checkpoint::rope_axes(config.rope, pairs);
+  if (!axes.ok()) return;
+  Tensor tensor({pairs}, DType::kI32);
+  std::ranges::copy(*axes, tensor.span<int32_t>().begin());
+  derived.emplace_back("axes", std::move(tensor));
+}
+
 std::vector<graph::Value> rope_tables(graph::GraphBuilder& g, size_t count) {
   std::vector<graph::Value> tables;
   for (size_t i = 0; i < count; ++i) tables.push_back(g.weight(name_of(i)));

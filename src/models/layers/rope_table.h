@@ -38,6 +38,10 @@ void derive_rope_tables(std::span<const RopeTable> tables, const std::string& sc
 // The first `count` tables, from the builder's current scope.
 std::vector<graph::Value> rope_tables(graph::GraphBuilder& g, size_t count);
 
+// Adds the constant "axes", [R/2] i32, if the config divides the rotated pairs among three axes of
+// positions (checkpoint::rope_axes()).
+void derive_rope_axes(const checkpoint::ModelConfig& config, DerivedWeights& derived);
+
 // The factor on the queries at each position (RopeConfig::query_scale_beta), [T, 1] f32; an invalid
 // Value if queries are not scaled.
 graph::Value query_scale(graph::GraphBuilder& g, const checkpoint::RopeConfig& rope,

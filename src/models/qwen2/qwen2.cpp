@@ -14,6 +14,9 @@ namespace heddle::models {
 namespace {
 
 void read_qwen2_config(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config) {
+  if (config.architecture.ends_with("ForConditionalGeneration")) {
+    config.rope.sections = {16, 24, 24};
+  }
   checkpoint::read_late_windows(reader, config);
   reader.disregard("attention_bias");  // Qwen2 always has these biases
 }

@@ -13,6 +13,10 @@ namespace heddle::models {
 namespace {
 
 void read_qwen3_config(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config) {
+  if (config.architecture.ends_with("ForConditionalGeneration")) {
+    config.rope.sections = {24, 20, 20};
+    config.rope.interleaves_sections = true;
+  }
   checkpoint::read_late_windows(reader, config);
   config.attention_bias = reader.boolean("attention_bias", false);
   require_qk_norm(reader, config);

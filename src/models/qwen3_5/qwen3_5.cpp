@@ -53,6 +53,10 @@ void read_experts_everywhere(ConfigReader& reader, ModelConfig& config) {
 }
 
 void read_qwen3_5_config(ConfigReader& reader, ModelConfig& config) {
+  if (config.architecture.ends_with("ForConditionalGeneration")) {
+    config.rope.sections = {11, 11, 10};
+    config.rope.interleaves_sections = true;
+  }
   read_gated_hybrid(reader, config);
   compare_interval(reader, config);
   if (config.architecture.starts_with("Qwen3_5Moe")) read_experts_everywhere(reader, config);

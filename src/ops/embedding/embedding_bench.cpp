@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of a bfloat16 table of 151,936 ids, and of a table of positions with 48 x 48 rows that is
-// resampled for a picture.
+// Rows of a bfloat16 table of 151,936 ids; a table of positions with 48 x 48 rows that is resampled
+// for a picture; features of a picture in place of rows.
 #include <memory>
 
 #include <fmt/format.h>
 
 #include "ops/benchmark/op_benchmark.h"
 #include "ops/embedding/embedding.h"
+#include "ops/embedding/place_rows.h"
 #include "ops/embedding/weighted_rows.h"
 
 namespace heddle::ops {
@@ -35,6 +36,33 @@ OpBenchmark weighted_rows_benchmark(CpuContext& context, int64_t T) {
                                                           .rows = data->rows.view(),
                                                           .weights = data->weights.view(),
                                                           .y = data->y.view()});
+            HEDDLE_CHECK(status.ok());
+          }};
+}
+
+OpBenchmark place_rows_benchmark(CpuContext& context, int64_t T, bool adds) {
+  struct Data {
+    Tensor x, rows, staged, y;
+  };
+
+  constexpr int64_t kHidden = 2048;
+  const auto data = std::make_shared<Data>();
+  return {.name = adds ? "add_placed_rows" : "place_rows",
+          .shape = fmt::format("T {}, H {}", T, kHidden),
+          .bytes = static_cast<double>(4 * (adds ? 3 : 2) * T * kHidden),
+          .flops = static_cast<double>(adds ? T * kHidden : 0),
+          .run = [&context, data, T, adds] {
+            if (data->y.shape().rank() == 0) {
+              data->x = Tensor({T, kHidden}, DType::kF32);
+              data->rows = Tensor({T}, DType::kI32);  // all refer to row 0
+              data->staged = Tensor({T, kHidden}, DType::kF32);
+              data->y = Tensor({T, kHidden}, DType::kF32);
+            }
+            const Status status = place_rows(context, {.x = data->x.view(),
+                                                       .rows = data->rows.view(),
+                                                       .staged = data->staged.view(),
+                                                       .y = data->y.view(),
+                                                       .adds = adds});
             HEDDLE_CHECK(status.ok());
           }};
 }
@@ -73,6 +101,9 @@ std::vector<OpBenchmark> embedding_benchmarks(CpuContext& context) {
     }
   }
   for (const int64_t T : {400, 3072}) benchmarks.push_back(weighted_rows_benchmark(context, T));
+  for (const bool adds : {false, true}) {
+    benchmarks.push_back(place_rows_benchmark(context, 512, adds));
+  }
   return benchmarks;
 }
 

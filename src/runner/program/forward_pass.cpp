@@ -22,6 +22,7 @@ namespace heddle::runner {
 namespace {
 
 constexpr size_t kFirstHiddenState = 2;  // index of the first hidden state among the outputs
+constexpr int64_t kAxes = 3;             // axes of positions in programs that accept pictures
 
 Status check_ids(std::span<const int32_t> ids, int64_t vocab_size) {
   const auto outside =
@@ -227,8 +228,18 @@ Result<ForwardPass::Programs> ForwardPass::compile_with(const graph::WeightLooku
   Programs programs;
   graph::GraphBuilder g(ops::builtin_ops(), lookup, activations_, rank_);
   const ops::TensorMeta per_token(DType::kI32, {ops::SymbolicDim::of(ops::Symbol::kTokens)});
-  const models::ForwardInputs inputs{.ids = g.input("ids", per_token),
-                                     .positions = g.input("positions", per_token)};
+  models::ForwardInputs inputs{.ids = g.input("ids", per_token),
+                               .positions = g.input("positions", per_token)};
+  if (options_.feature_width > 0) {
+    HEDDLE_RETURN_IF_ERROR(check_pictures());
+    staged_features_ = Tensor({options_.max_step_tokens, options_.feature_width}, DType::kF32);
+    const ops::SymbolicDim T = ops::SymbolicDim::of(ops::Symbol::kTokens);
+    inputs.pictures = {
+        .positions = g.input("axis_positions", {DType::kI32, {T, ops::SymbolicDim::fixed(kAxes)}}),
+        .rows = g.input("picture_rows", per_token),
+        .features = g.input("features",
+                            {activations_, {T, ops::SymbolicDim::fixed(options_.feature_width)}})};
+  }
   const models::ForwardOutputs outputs = model_->build(g, inputs);
   g.output(outputs.logits, "logits");
   g.output(outputs.head_rows, "head_rows");
@@ -265,22 +276,76 @@ Result<ForwardPass::Programs> ForwardPass::compile_with(const graph::WeightLooku
   return programs;
 }
 
+Status ForwardPass::check_pictures() const {
+  if (!compute_->shares_memory_with_host()) {
+    return unimplemented("pictures are served on the CPU only; choose --device cpu");
+  }
+  if (options_.feature_width % config_.hidden_size != 0) {
+    return invalid_argument(fmt::format("features of {} columns do not fit a model {} wide",
+                                        options_.feature_width, config_.hidden_size));
+  }
+  const int64_t pairs = checkpoint::rotary_width(config_.rope, config_.head_dim) / 2;
+  return checkpoint::rope_axes(config_.rope, pairs).status();
+}
+
+Result<std::vector<TensorView>> ForwardPass::picture_views(std::span<const int32_t> positions,
+                                                           const StepPictures* pictures) {
+  const int64_t width = options_.feature_width, T = std::ssize(positions);
+  if (width == 0) {
+    if (pictures == nullptr) return std::vector<TensorView>();
+    return invalid_argument("a step with pictures, but the program accepts text only");
+  }
+  if (T > options_.max_step_tokens) {
+    return invalid_argument(
+        fmt::format("a step of {} rows; at most {}", T, options_.max_step_tokens));
+  }
+  picture_rows_.assign(static_cast<size_t>(T), -1);
+  std::span<const int32_t> axis_positions = text_positions_;
+  if (pictures == nullptr) {
+    text_positions_.clear();
+    for (const int32_t position : positions)
+      text_positions_.insert(text_positions_.end(), kAxes, position);
+    axis_positions = text_positions_;
+  } else {
+    HEDDLE_CHECK_EQ(std::ssize(pictures->positions), kAxes * T);
+    HEDDLE_CHECK_EQ(std::ssize(pictures->features), T);
+    axis_positions = pictures->positions;
+    stage_features(pictures->features);
+  }
+  return std::vector<TensorView>{
+      TensorView(axis_positions.data(), DType::kI32, Shape{T, kAxes}),
+      TensorView(picture_rows_.data(), DType::kI32, Shape{T}),
+      TensorView(staged_features_.view().data, DType::kF32, Shape{T, width})};
+}
+
+void ForwardPass::stage_features(std::span<const float* const> features) {
+  const int64_t width = options_.feature_width;
+  int32_t row = 0;
+  for (size_t t = 0; t < features.size(); ++t) {
+    if (features[t] == nullptr) continue;
+    std::copy_n(features[t], width, staged_features_.view().row<float>(row));
+    picture_rows_[t] = row++;
+  }
+}
+
 Status ForwardPass::enqueue(std::span<const int32_t> ids, std::span<const int32_t> positions,
                             const ops::ForwardContext& batch, DrawnFeed* feed,
-                            std::span<const int32_t> adapters) {
+                            const StepExtras& extras) {
   HEDDLE_RETURN_IF_ERROR(check_ids(ids, config_.vocab_size));
+  HEDDLE_ASSIGN_OR_RETURN(const std::vector<TensorView> views,
+                          picture_views(positions, extras.pictures));
   last_ = main_.get();
-  if (!adapters.empty()) {
+  if (!extras.adapters.empty()) {
     HEDDLE_CHECK(adapters_ != nullptr);
-    HEDDLE_RETURN_IF_ERROR(adapters_->lay_out(batch, adapters));
+    HEDDLE_RETURN_IF_ERROR(adapters_->lay_out(batch, extras.adapters));
     last_ = with_adapters_.model.get();
   }
-  return last_->enqueue(ids, positions, batch, {}, feed);
+  return last_->enqueue(ids, positions, batch, views, feed);
 }
 
 Status ForwardPass::run(std::span<const int32_t> ids, std::span<const int32_t> positions,
-                        const ops::ForwardContext& batch, std::span<const int32_t> adapters) {
-  HEDDLE_RETURN_IF_ERROR(enqueue(ids, positions, batch, nullptr, adapters));
+                        const ops::ForwardContext& batch, const StepExtras& extras) {
+  HEDDLE_RETURN_IF_ERROR(enqueue(ids, positions, batch, nullptr, extras));
   HEDDLE_RETURN_IF_ERROR(logits_.fetch(device(), stream(), device_logits()));
   for (size_t i = 0; i < hidden_states_.size(); ++i) {
     HEDDLE_RETURN_IF_ERROR(

@@ -66,6 +66,8 @@ struct ForwardOptions {
   bool head_alone = false;                  // run_head() will be used
   int64_t num_adapter_slots = 0;            // LoRA adapters at once; 0: no adapter can be loaded
   int64_t max_adapter_rank = 0;             // highest rank of an adapter
+  int64_t feature_width = 0;                // width of a row of StepPictures::features; 0: the
+                                            // program accepts no pictures
   std::function<void(int64_t done_bytes, int64_t total_bytes)> on_load_progress;
 
   int64_t num_ranks = 1;  // that share the model; on the CPU alone
@@ -76,6 +78,22 @@ struct ForwardOptions {
   // Creates the model of config.json; tests replace it.
   std::unique_ptr<const models::Model> (*create_model)(const checkpoint::ModelConfig& config) =
       models::create_model;
+};
+
+// The pictures of a step of T rows.
+struct StepPictures {
+  std::span<const int32_t>
+      positions;  // [T, 3]: a position for each axis of checkpoint::rope_axes()
+  // [T]: for each token of a picture its features, feature_width floats; null for text.
+  std::span<const float* const> features;
+};
+
+// Inputs of a step that most steps do without.
+struct StepExtras {
+  std::span<const int32_t> adapters = {};  // the slot of each sequence's adapter, -1 for none;
+                                           // empty: no sequence has one
+  const StepPictures* pictures = nullptr;  // null: only text; else ForwardOptions::feature_width
+                                           // must be set
 };
 
 class ForwardPass {
@@ -131,16 +149,15 @@ class ForwardPass {
   // Computes a step of ids.size() rows and waits for it; forward.logit_rows says whose logits are
   // wanted. The context's layer spans must match cache_needs(). Token ids, pages and slots are
   // checked here, once for all ops of the step. Error: kInvalidArgument, naming the row or sequence
-  // and the id; nothing is computed then. `adapters`: the slot of each sequence's adapter, -1 for
-  // none; empty: no sequence has one.
+  // and the id; nothing is computed then.
   Status run(std::span<const int32_t> ids, std::span<const int32_t> positions,
-             const ops::ForwardContext& batch, std::span<const int32_t> adapters = {});
+             const ops::ForwardContext& batch, const StepExtras& extras = {});
 
   // As run(), but without waiting and without copying logits: device_logits() are valid once the
   // stream has executed the step. Except on the CPU, `feed` may supply some ids.
   Status enqueue(std::span<const int32_t> ids, std::span<const int32_t> positions,
                  const ops::ForwardContext& batch, DrawnFeed* feed = nullptr,
-                 std::span<const int32_t> adapters = {});
+                 const StepExtras& extras = {});
 
   // Loads the weights of another folder, whose config.json is `config`, as create() would, into
   // host memory next to the weights in use. Thread-safe. Errors: those of loading, kCancelled, and
@@ -247,6 +264,9 @@ class ForwardPass {
 
   [[nodiscard]] const std::vector<checkpoint::KvScales>& kv_scales() const { return kv_scales_; }
 
+  // ForwardOptions::feature_width.
+  [[nodiscard]] int64_t feature_width() const { return options_.feature_width; }
+
   [[nodiscard]] bool exact() const { return compute_->context().exact; }
 
   [[nodiscard]] int64_t max_step_tokens() const { return main_->program().largest.tokens; }
@@ -280,6 +300,10 @@ class ForwardPass {
   Status compile();
   Status make_adapters();
   Result<Programs> compile_with(const graph::WeightLookup& lookup);
+  [[nodiscard]] Status check_pictures() const;
+  Result<std::vector<TensorView>> picture_views(std::span<const int32_t> positions,
+                                                const StepPictures* pictures);
+  void stage_features(std::span<const float* const> features);
 
   const ForwardOptions options_;
   std::shared_ptr<ComputeDevice> compute_;
@@ -301,6 +325,10 @@ class ForwardPass {
   std::vector<checkpoint::KvScales> kv_scales_;
   std::vector<std::unique_ptr<ForwardPass>> others_;   // of rank 0: those of ranks 1 and above
   std::unique_ptr<distributed::RankThreads> threads_;  // of rank 0, if there are others
+  // Inputs of programs that accept pictures.
+  std::vector<int32_t> text_positions_;  // [T, 3]: positions of a step without pictures
+  std::vector<int32_t> picture_rows_;    // [T]: the row of staged_features_ of each token, or -1
+  Tensor staged_features_;               // [max_step_tokens, feature_width]
 };
 
 }  // namespace heddle::runner

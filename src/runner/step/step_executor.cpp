@@ -164,8 +164,8 @@ StepEnd StepExecutor::end_of(const RunningStep& step) const {
 Status StepExecutor::run_pass(RunningStep& step) {
   DeviceDraws* const device = draws_.device();
   if (device == nullptr) {
-    HEDDLE_RETURN_IF_ERROR(
-        pass_->run(batch_.ids(), batch_.positions(), batch_.context(pools_), batch_.adapters()));
+    HEDDLE_RETURN_IF_ERROR(pass_->run(batch_.ids(), batch_.positions(), batch_.context(pools_),
+                                      {.adapters = batch_.adapters()}));
   } else {
     HEDDLE_RETURN_IF_ERROR(
         pass_->enqueue(batch_.ids(), batch_.positions(), batch_.context(pools_), &device->feed()));
