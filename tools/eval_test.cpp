@@ -74,6 +74,11 @@ TEST(RecordedQuestions, HeddleTinyGivesTheRecordedTokens) {
       {"--num-questions", "15"}, 60);
 }
 
+TEST(RecordedQuestions, TwoRanksGiveTheRecordedTokens) {
+  expect_recorded_tokens({recorded("skill"), recorded("math")},
+                         {"--exact", "--tp", "2", "--device", "cpu", "--num-questions", "4"}, 8);
+}
+
 // They take 20 seconds of CPU time, the sample two.
 TEST(RecordedQuestions, HeddleTinyGivesTheRecordedTokensOfAllQuestions) {
   if (!heddle::testing::wants_everything()) GTEST_SKIP() << "60 are asked; all with --full";
