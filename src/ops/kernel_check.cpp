@@ -52,7 +52,8 @@ Status elementwise_case(Side& side) {
        {ElementwiseKind::kAdd, ElementwiseKind::kMul, ElementwiseKind::kScale,
         ElementwiseKind::kSigmoid, ElementwiseKind::kSigmoidMul, ElementwiseKind::kSiluMul,
         ElementwiseKind::kBoundedSiluMul, ElementwiseKind::kGeluMul, ElementwiseKind::kErfGeluMul,
-        ElementwiseKind::kSquaredRelu, ElementwiseKind::kSoftcap}) {
+        ElementwiseKind::kGelu, ElementwiseKind::kErfGelu, ElementwiseKind::kSquaredRelu,
+        ElementwiseKind::kSoftcap}) {
     const TensorView second = is_unary(kind) ? TensorView() : TensorView(b);
     HEDDLE_RETURN_IF_ERROR(elementwise(
         side.context(),
