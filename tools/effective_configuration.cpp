@@ -96,6 +96,13 @@ Json speculation_json(const SpeculativeOptions& options) {
           {"speculative_eagle_topk", options.eagle_topk}};
 }
 
+Json adapters_json(const ServeSettings& settings, const AdapterOptions& options) {
+  return {{"enable_lora", settings.enable_lora},
+          {"lora_paths", settings.adapters},
+          {"max_loras_per_batch", options.num_slots},
+          {"max_lora_rank", options.max_rank}};
+}
+
 Json server_json(const ServeSettings& settings, const Engine& engine) {
   const server::ServerOptions& options = settings.server;
   const MetricsOptions& metrics = engine.options().metrics;
@@ -176,6 +183,7 @@ Json effective_configuration(const ServeSettings& settings, const Engine& engine
   json.update(scheduling_json(engine.options().scheduling));
   json.update(cache_json(engine.options().cache));
   json.update(speculation_json(engine.options().speculative));
+  json.update(adapters_json(settings, engine.options().adapters));
   json.update(server_json(settings, engine));
   return json;
 }

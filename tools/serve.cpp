@@ -13,6 +13,7 @@
 #include "server/call/text_codec.h"
 #include "server/http/json_text.h"
 #include "server/server.h"
+#include "tools/cli/adapter_option.h"
 #include "tools/cli/option_names.h"
 #include "tools/cli/options_serve.h"
 #include "tools/cli/stop_request.h"
@@ -43,11 +44,18 @@ Status serve(ServeSettings& settings) {
   HEDDLE_ASSIGN_OR_RETURN(auto codec,
                           server::make_model_codec(options.model_dir, *engine->tokenizer(),
                                                    settings.model.chat_template));
+  HEDDLE_ASSIGN_OR_RETURN(auto loaded, load_adapters(settings.adapters, *engine));
+  std::vector<server::ServedAdapter> adapters;
+  for (LoadedAdapter& one : loaded) {
+    adapters.push_back({.name = std::move(one.argument.name),
+                        .path = one.argument.folder.string(),
+                        .adapter = std::move(one.adapter)});
+  }
   nlohmann::ordered_json configuration = effective_configuration(settings, *engine);
   log_debug("Configuration: " + server::dump_json(configuration));
   stop.loaded();
   server->start_serving(std::move(engine), std::move(codec),
-                        without_secrets(std::move(configuration)));
+                        without_secrets(std::move(configuration)), std::move(adapters));
   const int signal = stop.wait();
   const Status health = signal == 0 ? serving.health() : ok_status();
   if (signal == SIGTERM && settings.shutdown_drain_delay_seconds > 0) {

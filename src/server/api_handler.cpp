@@ -11,6 +11,7 @@
 
 #include "core/log.h"
 #include "core/printable.h"
+#include "server/admin/adapter_control.h"
 #include "server/admin/api_description.h"
 #include "server/admin/dashboard.h"
 #include "server/admin/engine_control.h"
@@ -120,11 +121,11 @@ void ApiHandler::set_request_log(std::unique_ptr<RequestLog> log) {
 }
 
 void ApiHandler::serve(std::unique_ptr<Engine> engine, std::unique_ptr<TextCodec> codec,
-                       Json configuration) {
+                       Json configuration, std::vector<ServedAdapter> adapters) {
   if (options_.served_model_names.empty()) {
     options_.served_model_names.push_back(engine->model_info().name);
   }
-  served_.serve(std::move(engine), std::move(codec), std::move(configuration));
+  served_.serve(std::move(engine), std::move(codec), std::move(configuration), std::move(adapters));
   host_.engine = &served_.engine();
   host_.inbox = inbox_.get();
   health_.serve(served_.engine());
@@ -284,6 +285,12 @@ void ApiHandler::on_request(std::shared_ptr<Exchange> exchange) {
     case Endpoint::kUpdateWeights:
       update_weights(served_.engine(), post_, served_.weights(), std::move(exchange));
       break;
+    case Endpoint::kLoadAdapter:
+      calls_->ask(std::move(exchange), answer_load_adapter);
+      break;
+    case Endpoint::kUnloadAdapter:
+      calls_->ask(std::move(exchange), answer_unload_adapter);
+      break;
     case Endpoint::kParseFunctionCall:
       calls_->ask(std::move(exchange), answer_parse_function_call);
       break;
@@ -368,7 +375,7 @@ void ApiHandler::on_answered(const HttpRequest* request, const Answered& answere
 }
 
 CallContext ApiHandler::context_of(const HttpRequest& request,
-                                   const tokenizer::CancellationCheck* is_cancelled) const {
+                                   const tokenizer::CancellationCheck* is_cancelled) {
   WeightVersion::Named weights = served_.weights().get();
   return {.model = served_.info(),
           .engine = &served_.engine(),
@@ -376,6 +383,7 @@ CallContext ApiHandler::context_of(const HttpRequest& request,
           .formats = served_.formats(),
           .served_names = options_.served_model_names,
           .allow_any_model_name = options_.allow_any_model_name,
+          .adapters = &served_.adapters(),
           .head = request,
           .fair_key = options_.fair_key,
           .isolate_tenants = options_.isolate_tenants,

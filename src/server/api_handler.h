@@ -55,7 +55,7 @@ class ApiHandler final : public HttpHandler {
 
   // Serves requests from now on.
   void serve(std::unique_ptr<Engine> engine, std::unique_ptr<TextCodec> codec,
-             nlohmann::ordered_json configuration);
+             nlohmann::ordered_json configuration, std::vector<ServedAdapter> adapters);
 
   ServerHealth& health() { return health_; }
 
@@ -77,7 +77,7 @@ class ApiHandler final : public HttpHandler {
 
  private:
   [[nodiscard]] CallContext context_of(const HttpRequest& request,
-                                       const tokenizer::CancellationCheck* is_cancelled) const;
+                                       const tokenizer::CancellationCheck* is_cancelled);
 
   [[nodiscard]] HttpResponse abort_request(const HttpRequest& request);
   [[nodiscard]] HttpResponse change_session(const HttpRequest& request, Endpoint endpoint);

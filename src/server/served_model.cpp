@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/served_model.h"
 
+#include <algorithm>
 #include <chrono>
 #include <string_view>
 #include <utility>
@@ -155,8 +156,9 @@ ServedModel::ServedModel(const ServerOptions& options, const ServerHealth& healt
     : options_(options), health_(health), weights_(options.weight_version) {}
 
 void ServedModel::serve(std::unique_ptr<Engine> engine, std::unique_ptr<TextCodec> codec,
-                        Json configuration) {
+                        Json configuration, std::vector<ServedAdapter> adapters) {
   engine_ = std::move(engine);
+  adapters_.serve(*engine_, std::move(adapters), options_.unix_time);
   codec_ = std::move(codec);
   formats_ = find_answer_formats(*codec_, options_.tool_call_format, options_.reasoning_format,
                                  models::tool_call_format_of(engine_->model_info().architecture));
@@ -171,6 +173,7 @@ void ServedModel::serve(std::unique_ptr<Engine> engine, std::unique_ptr<TextCode
 
 void ServedModel::tear_down() {
   codec_.reset();
+  adapters_.tear_down();
   engine_.reset();
 }
 
@@ -198,6 +201,7 @@ std::string ServedModel::digest() const {
 
 std::vector<std::string> ServedModel::names_for(const HttpRequest& request) const {
   std::vector<std::string> names = options_.served_model_names;
+  for (ServedAdapter& adapter : adapters_.list()) names.push_back(std::move(adapter.name));
   std::erase_if(names, [&request](const std::string& name) {
     return !may_use_model(request.key.get(), name);
   });
@@ -242,13 +246,22 @@ HttpResponse ServedModel::model_facts(const HttpRequest& request) const {
 }
 
 Json ServedModel::model_entry(const std::string& name) const {
-  return {{"id", name},
-          {"object", "model"},
-          {"created", loaded_at_},
-          {"owned_by", "heddle"},
-          {"root", name},
-          {"parent", nullptr},
-          {"max_model_len", engine_->model_info().context_length}};
+  Json entry = {{"id", name},
+                {"object", "model"},
+                {"created", loaded_at_},
+                {"owned_by", "heddle"},
+                {"root", name},
+                {"parent", nullptr},
+                {"max_model_len", engine_->model_info().context_length}};
+  const std::vector<std::string>& served = options_.served_model_names;
+  if (std::ranges::find(served, name) != served.end()) return entry;
+  for (const ServedAdapter& adapter : adapters_.list()) {
+    if (adapter.name != name) continue;
+    entry["created"] = adapter.loaded_at;
+    entry["root"] = adapter.path;
+    entry["parent"] = served.front();
+  }
+  return entry;
 }
 
 Json ServedModel::anthropic_model_entry(const std::string& name) const {

@@ -20,6 +20,7 @@
 #include "server/admin/server_health.h"
 #include "server/admin/weight_version.h"
 #include "server/call/answer_stream.h"
+#include "server/call/served_adapters.h"
 #include "server/call/text_codec.h"
 #include "server/http/http_message.h"
 #include "server/http/routes.h"
@@ -36,7 +37,7 @@ class ServedModel {
   // Derives how the model writes tool calls and reasoning, and which sampling defaults apply.
   // `configuration`: see Server::start_serving().
   void serve(std::unique_ptr<Engine> engine, std::unique_ptr<TextCodec> codec,
-             nlohmann::ordered_json configuration);
+             nlohmann::ordered_json configuration, std::vector<ServedAdapter> adapters);
 
   // Destroys the engine and the codec.
   void tear_down();
@@ -56,8 +57,11 @@ class ServedModel {
 
   [[nodiscard]] std::string digest() const;  // weights_digest() of the weights in use
 
-  // The model names that the sender of this request may use.
+  // The names of the model and of adapters that the sender of this request may use.
   [[nodiscard]] std::vector<std::string> names_for(const HttpRequest& request) const;
+
+  // May be called at any time.
+  [[nodiscard]] ServedAdapters& adapters() { return adapters_; }
 
   // May be called at any time.
   [[nodiscard]] WeightVersion& weights() { return weights_; }
@@ -87,6 +91,7 @@ class ServedModel {
   const ServerOptions& options_;
   const ServerHealth& health_;
   WeightVersion weights_;
+  ServedAdapters adapters_;
   std::unique_ptr<Engine> engine_;
   ModelInfo info_;
   std::unique_ptr<TextCodec> codec_;

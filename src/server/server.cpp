@@ -95,7 +95,8 @@ class HeddleServer final : public Server {
   }
 
   void start_serving(std::unique_ptr<Engine> engine, std::unique_ptr<TextCodec> codec,
-                     nlohmann::ordered_json configuration) override {
+                     nlohmann::ordered_json configuration,
+                     std::vector<ServedAdapter> adapters) override {
     const ModelInfo& model = engine->model_info();
     const MemoryPlan& plan = engine->memory_plan();
     const std::string name =
@@ -106,7 +107,12 @@ class HeddleServer final : public Server {
     log_info(fmt::format("Cache granularity: {} tokens; drafts: {}", plan.page_size,
                          describe(engine->options().speculative)));
     serving_ = engine.get();
-    handler_.serve(std::move(engine), std::move(codec), std::move(configuration));
+    for (const ServedAdapter& adapter : adapters) {
+      log_info(fmt::format("Adapter: {} from {}, rank {}", adapter.name, adapter.path,
+                           adapter.adapter->rank));
+    }
+    handler_.serve(std::move(engine), std::move(codec), std::move(configuration),
+                   std::move(adapters));
     log_info("The server is fired up and ready to roll!");
     log_info(
         fmt::format("Serving {} at {}: the APIs, and a dashboard for browsers", name, address()));

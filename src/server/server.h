@@ -15,12 +15,14 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <nlohmann/json_fwd.hpp>
 
 #include <heddle/engine.h>
 #include <heddle/status.h>
 
+#include "server/call/served_adapters.h"
 #include "server/call/text_codec.h"
 #include "server/server_options.h"
 
@@ -43,9 +45,11 @@ class Server {
 
   // Takes ownership of the engine and the codec (which may refer to the engine's tokenizer), serves
   // them, and logs that the server is ready. Called once. `configuration` is an object of all
-  // settings without secrets, which /get_server_info shows to every client with a key.
+  // settings without secrets, which /get_server_info shows to every client with a key. `adapters`:
+  // those of the engine that requests may name from the start.
   virtual void start_serving(std::unique_ptr<Engine> engine, std::unique_ptr<TextCodec> codec,
-                             nlohmann::ordered_json configuration) = 0;
+                             nlohmann::ordered_json configuration,
+                             std::vector<ServedAdapter> adapters = {}) = 0;
 
   // Whether the options name a file of API keys.
   [[nodiscard]] virtual bool reads_keys_again() const = 0;

@@ -58,6 +58,8 @@ std::map<std::string, std::vector<Json>> plain_bodies() {
       {"/pause_generation", {Json::object()}},
       {"/update_weight_version", {object(R"({"new_version": "v"})")}},
       {"/update_weights_from_disk", {object(R"({"model_path": "m"})")}},
+      {"/load_lora_adapter", {object(R"({"lora_name": "a", "lora_path": "p"})")}},
+      {"/unload_lora_adapter", {object(R"({"lora_name": "a"})")}},
       {"/start_profile", {Json::object()}},
       {"/configure_logging", {Json::object()}},
       {"/set_internal_state", {object(R"({"server_args": {"log_level": "error"}})")}},
@@ -97,6 +99,7 @@ class BodyFieldsTest : public ServerTest {
  protected:
   void SetUp() override {
     options.profile_path = ::testing::TempDir();
+    engine->mutable_options().adapters.num_slots = 2;
     start();
     description = get("/openapi.json").json();
   }

@@ -281,6 +281,14 @@ class FakeEngine final : public Engine {
     return inspected_;
   }
 
+  // Loads any folder but "missing"; the folder's name is the content.
+  Result<std::shared_ptr<const Adapter>> load_adapter(
+      const std::filesystem::path& folder) override {
+    if (folder == "missing") return not_found("missing has no adapter_config.json");
+    return std::make_shared<const Adapter>(
+        Adapter{.slot = 0, .rank = 8, .content_hash = folder.string()});
+  }
+
   [[nodiscard]] const EngineOptions& options() const override { return options_; }
 
   [[nodiscard]] EngineOptions& mutable_options() { return options_; }

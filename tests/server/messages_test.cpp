@@ -676,7 +676,7 @@ TEST_F(OllamaTest, FilesOfOllamasOwnKindAreNamedAsTheyNameThemselves) {
 
 TEST_F(OllamaTest, UnservedRoutesSaySo) {
   start();
-  for (const char* path : {"/v1/embeddings", "/load_lora_adapter", "/api/embed"}) {
+  for (const char* path : {"/v1/embeddings", "/pooling", "/api/embed"}) {
     const Reply reply = post(path, Json::object());
     EXPECT_EQ(reply.status, 501) << path;
     if (!std::string_view(path).starts_with("/api/")) {

@@ -201,7 +201,8 @@ TEST_F(OperatorRoutesTest, OperatorsRoutesAskForTheAdminKey) {
   start();
   for (const char* path :
        {"/start_profile", "/stop_profile", "/configure_logging", "/set_internal_state",
-        "/slow_down", "/update_weight_version", "/update_weights_from_disk"}) {
+        "/slow_down", "/update_weight_version", "/update_weights_from_disk", "/load_lora_adapter",
+        "/unload_lora_adapter"}) {
     EXPECT_EQ(connect().call("POST", path, "{}", "x-api-key: user-key\r\n").status, 403) << path;
     EXPECT_NE(connect().call("POST", path, "{}", "x-api-key: admin-key\r\n").status, 403) << path;
   }

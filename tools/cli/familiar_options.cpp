@@ -65,7 +65,12 @@ constexpr std::string_view kReasoningOfRequests =
     "--chat-template-kwargs presets a template's switch";
 
 constexpr std::string_view kMerged =
-    "adapters are not served; heddle merge MODEL ADAPTER OUT_DIR merges one into the weights";
+    "heddle serve --lora-paths serves adapters, --lora of generate, eval and verify adds one; "
+    "heddle "
+    "merge MODEL ADAPTER OUT_DIR merges one into the weights";
+constexpr std::string_view kAllLayers = "every linear layer of the model takes adapters";
+constexpr std::string_view kAllInMemory =
+    "all loaded adapters stay in memory; --max-loras-per-batch says how many fit";
 constexpr std::string_view kTokenizerThreads = "--tokenizer-threads says how many threads tokenize";
 constexpr std::string_view kStatesInFloat = "recurrent states are computed in float32";
 constexpr std::string_view kOwnBuckets = "the histograms of /metrics have buckets of their own";
@@ -310,7 +315,9 @@ constexpr FamiliarOption kFamiliar[] = {
     {"--max-loras", Kind::kRefused, kMerged},
     {"--max-loras-per-batch", Kind::kRefused, kMerged},
     {"--lora-modules", Kind::kRefused, kMerged},
-    {"--lora-target-modules", Kind::kRefused, kMerged},
+    {"--lora-target-modules", Kind::kRefused, kAllLayers},
+    {"--max-loaded-loras", Kind::kRefused, kAllInMemory},
+    {"--max-cpu-loras", Kind::kRefused, kAllInMemory},
     {"-ot", Kind::kRefused, kOneDevice},
     {"--override-tensor", Kind::kRefused, kOneDevice},
     {"--torchao-config", Kind::kRefused, "--quantization quantises while loading"},

@@ -12,9 +12,11 @@
 #include "server/call/answer_form.h"
 #include "server/call/chat_prompt.h"
 #include "server/call/sampling_fields.h"
+#include "server/call/served_adapters.h"
 #include "server/http/key_ring.h"
 #include "server/http/page_guard.h"
 #include "server/http/web_origin.h"
+#include "tools/cli/adapter_option.h"
 #include "tools/cli/machine.h"
 
 namespace heddle::tools {
@@ -69,6 +71,30 @@ Result<uint32_t> parse_socket_mode(std::string_view text) {
         text));
   }
   return mode;
+}
+
+// The limits of AdapterOptions.
+constexpr ValueRange kAdapterCounts = {.low = 1, .high = 1024};
+constexpr ValueRange kAdapterRanks = {.low = 1, .high = 4096};
+
+void declare_served_adapters(Options& options, ServeSettings& settings) {
+  options.heading("Adapters");
+  options.value("--lora-paths,--lora-modules,--lora", &settings.adapters,
+                "LoRA adapters that requests may name, on the CPU, each as NAME=FOLDER, FOLDER or "
+                "{\"name\": .., \"path\": ..}; repeat for several");
+  options.heading(Options::kTuning);
+  options.flag("--enable-lora", &settings.enable_lora,
+               "Reserve memory for LoRA adapters that are loaded later");
+  options.value("--max-loras-per-batch,--max-loras", &settings.max_loras, kAdapterCounts,
+                "Adapters in memory; all of them may be in one step");
+  options.value("--max-lora-rank", &settings.max_lora_rank, kAdapterRanks,
+                "Highest rank of an adapter; default: the highest of --lora-paths, else 64");
+  options.has_effect_if(
+      "--max-loras-per-batch", [&settings] { return settings.enable_lora; },
+      "where no adapters are loaded later; add --enable-lora");
+  options.has_effect_if(
+      "--max-lora-rank", [&settings] { return settings.enable_lora || !settings.adapters.empty(); },
+      "without adapters; add --enable-lora");
 }
 
 }  // namespace
@@ -231,6 +257,7 @@ void declare_serve_options(Options& options, ServeSettings& settings) {
   options.value("--metrics-tenants", &settings.model.engine.metrics.max_tenants, ranges::kTenants,
                 "Tenants that get counters of their own; others count as one");
   declare_engine_options(options, settings.model, ModelArgument::kOptional);
+  declare_served_adapters(options, settings);
 }
 
 namespace {
@@ -331,8 +358,32 @@ Status apply_transport(ServeSettings& settings) {
 
 }  // namespace
 
+namespace {
+
+Status apply_served_adapters(ServeSettings& settings) {
+  constexpr int32_t kUsualRank = 64;
+  AdapterOptions& options = settings.model.engine.adapters;
+  if (settings.adapters.empty()) options.max_rank = kUsualRank;
+  for (const std::string& text : settings.adapters) {
+    HEDDLE_ASSIGN_OR_RETURN(const AdapterArgument adapter, parse_adapter(text));
+    HEDDLE_RETURN_IF_ERROR(server::check_adapter_name(adapter.name));
+  }
+  HEDDLE_RETURN_IF_ERROR(apply_adapters(settings.adapters, settings.model.engine));
+  options.max_rank = settings.max_lora_rank.value_or(options.max_rank);
+  if (!settings.enable_lora) return {};
+  if (options.num_slots > settings.max_loras) {
+    return invalid_argument(fmt::format("{} adapters are more than --max-loras-per-batch {}",
+                                        options.num_slots, settings.max_loras));
+  }
+  options.num_slots = settings.max_loras;
+  return {};
+}
+
+}  // namespace
+
 Status apply(ServeSettings& settings) {
   HEDDLE_RETURN_IF_ERROR(apply(settings.model));
+  HEDDLE_RETURN_IF_ERROR(apply_served_adapters(settings));
   HEDDLE_RETURN_IF_ERROR(apply_keys(settings));
   HEDDLE_RETURN_IF_ERROR(apply_transport(settings));
   HEDDLE_RETURN_IF_ERROR(apply_answers(settings));

@@ -14,6 +14,10 @@ namespace heddle::tools {
 
 struct ServeSettings {
   EngineSettings model;
+  std::vector<std::string> adapters;     // loaded at the start
+  bool enable_lora = false;              // true: adapters may be loaded later, too
+  int32_t max_loras = 8;                 // with enable_lora: most adapters in memory
+  std::optional<int32_t> max_lora_rank;  // none: the highest of `adapters`, else 64
   server::ServerOptions server;
   std::optional<std::string> config_file;  // the file was already read when the options are parsed
   std::vector<std::string> served_model_names;

@@ -64,6 +64,8 @@ TEST(ServeOptionsTest, AnOptionWithoutEffectIsAnErrorThatSaysWhatItNeeds) {
       {"--preemption-threshold 3 --enable-priority --no-preemption", "drop --no-preemption"},
       {"--reject-priority-when-disabled --policy priority", "turn them off"},
       {"--fair-cost-input 3", "--policy fair"},
+      {"--max-loras 4 --lora-paths fox=folder", "add --enable-lora"},
+      {"--max-lora-rank 4", "add --enable-lora"},
       {"--state-cache-dtype int8 --no-prefix-cache", "drop --no-prefix-cache"},
       {"--snapshot-interval 128 --no-prefix-cache", "drop --no-prefix-cache"},
       {"--metrics-names sglang --no-metrics", "drop --no-metrics"},
@@ -282,6 +284,9 @@ constexpr Spellings kSpellings[] = {
      "--tenant-max-queued",
      "1"},
     {"--memory-fraction --mem-fraction-static --gpu-memory-utilization", "0.5"},
+    {"--lora-paths --lora-modules --lora", "fox=folder"},
+    {"--enable-lora", ""},
+    {"--max-loras-per-batch --max-loras --max-lora-rank", "4 --enable-lora"},
     // Scheduling.
     {"--policy --schedule-policy --scheduling-policy", "lpm"},
     {"--conservativeness --schedule-conservativeness --target-itl-ms", "1"},

@@ -28,7 +28,7 @@ class SlowServer final : public server::Server {
   void set_load_progress(int64_t, int64_t) override {}
 
   void start_serving(std::unique_ptr<Engine>, std::unique_ptr<server::TextCodec>,
-                     nlohmann::ordered_json) override {}
+                     nlohmann::ordered_json, std::vector<server::ServedAdapter>) override {}
 
   [[nodiscard]] bool reads_keys_again() const override { return true; }
 

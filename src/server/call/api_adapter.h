@@ -35,6 +35,7 @@ namespace heddle::server {
 class FieldReader;
 class LoggedCall;
 class ResponseStore;
+class ServedAdapters;
 class SessionStore;
 class StoredTexts;
 class UnusedNames;
@@ -113,7 +114,8 @@ struct CallContext {
   AnswerFormats formats;
   const std::vector<std::string>& served_names;  // names of the model, the server's own first
   bool allow_any_model_name = true;
-  const HttpRequest& head;  // the request, of which the headers are read
+  ServedAdapters* adapters = nullptr;  // adapters that requests may name; null: there are none
+  const HttpRequest& head;             // the request, of which the headers are read
   const FairKey& fair_key;
   bool isolate_tenants = false;  // tenants do not share cached tokens (ServerOptions)
   std::shared_ptr<ResponseStore> responses = nullptr;          // null: responses are not stored

@@ -54,6 +54,8 @@ struct Body {
        {.min = 0, .max = kMaxMilliseconds, .min_excluded = true}},
       {"cache_salt", kString, "", "Only requests with the same salt share cached tokens."},
       {"extra_key", kString, "", "As `cache_salt`, and combined with it."},
+      {"lora_path", kString, "",
+       "Name of a loaded adapter; by default the one that `model` names."},
   });
   static constexpr auto kCacheNames = field_table({
       kScheduling["cache_salt"],
@@ -530,6 +532,15 @@ struct Body {
       {"keep_pause", kBoolean, "false", "Pauses the engine afterwards."},
       {"is_async", kBoolean, "true", "Checked; weights are always read beside requests."},
       {"recapture_cuda_graph", kBoolean, "false", "Checked; graphs find the new weights."},
+  });
+  static constexpr auto kUnloadAdapter = field_table({
+      {.name = "lora_name", .about = "Name of the adapter.", .required = true},
+  });
+  static constexpr auto kLoadAdapter = field_table({
+      kUnloadAdapter["lora_name"],
+      {.name = "lora_path", .about = "Folder of the adapter.", .required = true},
+      {"load_inplace", kBoolean, "false", "Replaces a loaded adapter of this name."},
+      {"pinned", kBoolean, "true", "Checked; adapters stay loaded until they are unloaded."},
   });
   static constexpr auto kProfile = field_table({
       {"num_steps",

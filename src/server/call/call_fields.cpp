@@ -10,6 +10,7 @@
 #include "core/printable.h"
 #include "server/call/body_fields.h"
 #include "server/call/prompt_list.h"
+#include "server/call/served_adapters.h"
 #include "server/http/key_ring.h"
 
 namespace heddle::server {
@@ -97,8 +98,67 @@ StreamOptions read_stream_options(FieldReader& fields, const CallContext& contex
 
 }  // namespace
 
+namespace {
+
+// The part of a model's name that may name an adapter: all of it, or what follows a served name and
+// a colon.
+std::string_view adapter_part(std::string_view name, const CallContext& context) {
+  for (const std::string& served : context.served_names) {
+    if (name == served) return {};
+    if (name.size() > served.size() && name.starts_with(served) && name[served.size()] == ':') {
+      return name.substr(served.size() + 1);
+    }
+  }
+  return name;
+}
+
+// The adapter of this name that the sender may use; null if there is none.
+std::shared_ptr<const Adapter> find_adapter(std::string_view name, const CallContext& context) {
+  if (name.empty() || context.adapters == nullptr) return nullptr;
+  return may_use_model(context.head.key.get(), name) ? context.adapters->find(name) : nullptr;
+}
+
+bool has_adapters(const CallContext& context) {
+  return context.adapters != nullptr && context.adapters->enabled();
+}
+
+// The adapter that `lora_path` names, or else `model`. A wrong `model` is left to
+// read_model_name().
+std::shared_ptr<const Adapter> read_adapter(FieldReader& fields, const CallContext& context) {
+  const Json* const model = fields.find(Body::kModel["model"]);
+  const std::string model_name =
+      model != nullptr && model->is_string() ? model->get<std::string>() : "";
+  std::shared_ptr<const Adapter> adapter = find_adapter(adapter_part(model_name, context), context);
+  const std::string path = fields.string(Body::kScheduling["lora_path"]).value_or("");
+  if (path.empty()) return adapter;
+  if (!has_adapters(context)) {
+    fields.fail(unsupported_parameter(
+        "lora_path", "The server takes adapters after a start with --enable-lora."));
+    return nullptr;
+  }
+  std::shared_ptr<const Adapter> named = find_adapter(path, context);
+  if (named == nullptr) {
+    ApiError error = model_not_found(path);
+    error.param = "lora_path";
+    fields.fail(std::move(error));
+  } else if (adapter != nullptr && adapter != named) {
+    fields.fail(invalid_value(
+        "lora_path", fmt::format("`lora_path` is {} and `model` {}, two adapters; a request has "
+                                 "one.",
+                                 path, model_name)));
+  }
+  return named;
+}
+
+}  // namespace
+
 std::string read_model_name(FieldReader& fields, const CallContext& context) {
   std::string name = fields.string(Body::kModel["model"]).value_or("");
+  const std::string_view adapter = adapter_part(name, context);
+  if (find_adapter(adapter, context) != nullptr) return name;
+  // With adapters an unknown name may be that of an adapter that is not loaded.
+  const bool may_be_anything =
+      context.allow_any_model_name && (!has_adapters(context) || adapter == "latest");
   const auto& served = context.served_names;
   const auto may_use = [&context](const std::string& each) {
     return may_use_model(context.head.key.get(), each);
@@ -108,7 +168,7 @@ std::string read_model_name(FieldReader& fields, const CallContext& context) {
     name = own != served.end() ? *own : served.front();
   }
   const bool is_served = std::find(served.begin(), served.end(), name) != served.end();
-  if ((!is_served && !context.allow_any_model_name) || !may_use(name)) {
+  if ((!is_served && !may_be_anything) || !may_use(name)) {
     fields.fail(model_not_found(name));
   }
   return name;
@@ -246,7 +306,7 @@ void refuse_fields(FieldReader& fields, std::initializer_list<std::string_view> 
 }
 
 void refuse_unserved_features(FieldReader& fields) {
-  refuse_fields(fields, {"lora_path", "return_hidden_states", "bootstrap_host", "bootstrap_port",
+  refuse_fields(fields, {"return_hidden_states", "bootstrap_host", "bootstrap_port",
                          "bootstrap_room", "background", "input_embeds", "prompt_logprobs"});
 }
 
@@ -273,6 +333,7 @@ void SchedulingFields::apply(Request& request) const {
   request.ttft_slo_seconds = ttft_slo_seconds;
   request.deadline_seconds = deadline_seconds;
   request.cache_namespace = cache_namespace;
+  request.adapter = adapter;
 }
 
 SchedulingFields read_scheduling_fields(FieldReader& fields, const CallContext& context) {
@@ -299,6 +360,7 @@ SchedulingFields read_scheduling_fields(FieldReader& fields, const CallContext& 
     result.cache_namespace =
         fmt::format("{}:{}/{}", result.tenant.size(), result.tenant, result.cache_namespace);
   }
+  result.adapter = read_adapter(fields, context);
   return result;
 }
 

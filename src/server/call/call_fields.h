@@ -58,8 +58,8 @@ struct OpenAiAnswerOptions {
 OpenAiAnswerOptions read_openai_answer(FieldReader& fields, const CallContext& context,
                                        PreparedCall& call);
 
-// The model name that the answer shows: the request's, else the server's. Error in `fields`:
-// model_not_found.
+// The model name that the answer shows: the request's, else the server's. It may be that of an
+// adapter, alone or after the model's name and a colon. Error in `fields`: model_not_found.
 std::string read_model_name(FieldReader& fields, const CallContext& context);
 
 // Makes `rid`, if it is present, the call's id.
@@ -105,8 +105,8 @@ const nlohmann::ordered_json* read_metadata(FieldReader& fields);
 // Refuses each of these fields unless its value requests nothing (null, false, "", [] or {}).
 void refuse_fields(FieldReader& fields, std::initializer_list<std::string_view> names);
 
-// Refuses features that this release does not support in any API (adapters, disaggregation, hidden
-// states) and background calls, which only Responses has.
+// Refuses features that this release does not support in any API (disaggregation, hidden states)
+// and background calls, which only Responses has.
 void refuse_unserved_features(FieldReader& fields);
 
 // Refuses `session_params`, which only /generate has.
@@ -125,11 +125,13 @@ struct SchedulingFields {
   double ttft_slo_seconds = 0;
   double deadline_seconds = 0;
   std::string cache_namespace;
+  std::shared_ptr<const Adapter> adapter;  // null: none
 
   void apply(Request& request) const;
 };
 
-// Reads the fields of scheduling and cache sharing. Errors are left in `fields`.
+// Reads the fields of scheduling and cache sharing, and the adapter that `model` or `lora_path`
+// names. Errors are left in `fields`.
 SchedulingFields read_scheduling_fields(FieldReader& fields, const CallContext& context);
 
 // One text for a pair of keys: different pairs give different texts, two empty keys the empty text.

@@ -245,6 +245,8 @@ TEST_F(RequestGateTest, EveryRouteThatShowsOrChangesWhatIsStoredIsGuarded) {
                                                          {"POST", "/slow_down"},
                                                          {"POST", "/update_weights_from_disk"},
                                                          {"POST", "/update_weight_version"},
+                                                         {"POST", "/load_lora_adapter"},
+                                                         {"POST", "/unload_lora_adapter"},
                                                          {"GET", "/inspect"},
                                                          {"POST", "/continue_generation"},
                                                          {"POST", "/reset_prefix_cache"}};

@@ -53,6 +53,8 @@ enum class Endpoint {
   kWeightVersion,
   kUpdateWeightVersion,
   kUpdateWeights,
+  kLoadAdapter,
+  kUnloadAdapter,
   kParseFunctionCall,
   kSeparateReasoning,
   kFiles,

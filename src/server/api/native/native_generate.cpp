@@ -120,6 +120,7 @@ SchedulingFields read_prompt_scheduling(FieldReader& fields, const CallContext& 
   }
   if (const auto user = fields.string(Body::kScheduling["user"])) entry["user"] = *user;
   if (const auto tenant = fields.string(Body::kGenerate["tenant"])) entry["user"] = *tenant;
+  if (const auto model = fields.string(Body::kModel["model"])) entry["model"] = *model;
   FieldReader inner(entry);
   SchedulingFields result = read_scheduling_fields(inner, context);
   if (inner.error()) fields.fail(*inner.error());
