@@ -449,10 +449,10 @@ class PlacedAdapters::Placer {
 
   // Checks that the base stores no head beside an embedding that is its head. The stored head would
   // keep its rows, and a head that differs from the embedding is used instead of it.
-  [[nodiscard]] Status check_no_stored_head(const Place& place) const {
+  [[nodiscard]] Status check_no_stored_head(const TensorPlace& place) const {
     if (!is_head_too(place)) return ok_status();
     for (const std::string_view name : base_.names()) {
-      if (canonical(std::string(name)) != "lm_head.weight") continue;
+      if (canonical_name(name) != "lm_head.weight") continue;
       return unimplemented(fmt::format(
           "rows of the embedding change, which is also the base's head (tie_word_embeddings), but "
           "the base stores {}, too; remove this tensor from the base",
