@@ -94,7 +94,6 @@ Result<int64_t> encode_pictures(const VerifyOptions& options,
   HEDDLE_ASSIGN_OR_RETURN(const auto encoder, runner::VisionEncoder::create(
                                                   {.model_dir = options.model_dir,
                                                    .dtype = runner::dtype_of(options.dtype),
-                                                   .exact = options.exact,
                                                    .num_threads = usable_threads(options.threads)},
                                                   compute));
   for (verify::GoldenCase& golden : goldens) {

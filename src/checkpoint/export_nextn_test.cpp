@@ -228,7 +228,7 @@ TEST_F(ExportNextnTest, RefusesAnOutputThatExists) {
               HasSubstr("draft exists; remove it or name another folder"));
   EXPECT_THAT(files_in(draft()), IsEmpty());
   EXPECT_THAT(export_nextn(model(), folder_.path() / "no" / "draft").status().message(),
-              HasSubstr("No such file or directory"));
+              HasSubstr("/no; create it, or write to"));
 }
 
 TEST_F(ExportNextnTest, ADiskThatIsFullLeavesNothing) {

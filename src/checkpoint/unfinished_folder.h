@@ -13,8 +13,8 @@ namespace heddle::checkpoint {
 
 class UnfinishedFolder {
  public:
-  // `output` is the final folder, which check_output() has accepted. Error: kDataLoss if the
-  // folder cannot be made.
+  // `output` is the final folder, which check_output() has accepted. Errors: kNotFound
+  // if its parent folder does not exist, kDataLoss if the folder cannot be made.
   static Result<UnfinishedFolder> create(const std::filesystem::path& output);
 
   ~UnfinishedFolder();

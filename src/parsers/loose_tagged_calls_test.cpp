@@ -111,11 +111,14 @@ TEST(LooseTaggedCallsTest, QwenCoderParameters) {
               "<parameter=content>\n" +
                   file + "\n</parameter>\n</function>\n</tool_call>",
               {"", "", {{"write_file", {{"path", "a"}, {"content", file}}}}});
-  const std::string page = "<content>\n</content>\n<path>a</path>\n</content";
-  expect_read({.calls = ToolCallFormat::kQwen3Coder},
-              "<tool_call>\n<function=write_file>\n<parameter=content>\n" + page +
-                  "\n</parameter>\n<parameter=path>a</path>\n</function>\n</tool_call>",
-              {"", "", {{"write_file", {{"content", page}, {"path", "a"}}}}});
+  for (const std::string page : {"<content>\n</content>\n<path>a</path>\n</content",
+                                 "<function>\n<content>x</content>\n</function>",
+                                 "<content>\nx\n</content>\n</function>\n</b>"}) {
+    expect_read({.calls = ToolCallFormat::kQwen3Coder},
+                "<tool_call>\n<function=write_file>\n<parameter=content>\n" + page +
+                    "\n</parameter>\n<parameter=path>a</path>\n</function>\n</tool_call>",
+                {"", "", {{"write_file", {{"content", page}, {"path", "a"}}}}});
+  }
   // A tag inside of a line ends a value of one line only.
   expect_read({.calls = ToolCallFormat::kQwen3Coder},
               "<tool_call>\n<function=write_file>\n<parameter=path>\na\nb <parameter=content>\nc\n"

@@ -123,11 +123,16 @@ TaggedValueEnd::TagEnd TaggedValueEnd::read_named_end(std::string_view text, Tex
     return is_whole ? TagEnd{.match = Match::kYes, .size = tag.size()} : passed;
   }
   if (next.match != Match::kYes || space > kMaxSpaceBetweenTags) return passed;
+  if (next.closing) {
+    if (next.kind != TagKind::kCall && next.kind != TagKind::kSection) return passed;
+    // An answer that was cut here most likely ended the call.
+    const Match ended = ends_call(rest.substr(next.size), next.kind == TagKind::kSection,
+                                  end == TextEnd::kNone ? TextEnd::kNone : TextEnd::kStopped);
+    return ended == Match::kNo ? passed : TagEnd{.match = ended, .size = tag.size()};
+  }
   const bool ends =
-      next.closing
-          ? next.kind == TagKind::kCall || next.kind == TagKind::kSection
-          : next.kind == TagKind::kParameter && next.is_exact &&
-                names_.has_parameter(value_.tool, names_.resolve_parameter(value_.tool, next.name));
+      next.kind == TagKind::kParameter && next.is_exact &&
+      names_.has_parameter(value_.tool, names_.resolve_parameter(value_.tool, next.name));
   return ends ? TagEnd{.match = Match::kYes, .size = tag.size()} : passed;
 }
 

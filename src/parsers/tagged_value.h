@@ -5,7 +5,8 @@
 // A value ends at the first of its closing tags after which another parameter or the call's end
 // follows; other closing tags are part of the value. If that tag is missing, the value ends at
 // another parameter of the tool whose tag begins a line, or at the call's end, provided that no
-// text follows the call.
+// text follows the call. A closing tag that has the parameter's name, "</city>", ends the value
+// where another parameter follows, or the call's end under the same condition.
 //
 // A text value may quote a whole call. Calls that begin inside a text are counted, so that a quoted
 // call's closing tags do not end the text. The end is uncertain at two kinds of tags: one that

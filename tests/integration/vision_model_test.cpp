@@ -51,7 +51,7 @@ std::unique_ptr<ForwardPass> pass_of(const std::filesystem::path& folder, bool e
 // The cases of a folder with their pictures, and the width of the features.
 std::vector<verify::GoldenCase> encoded_cases(const std::filesystem::path& folder,
                                               const char* file_name, bool exact, int64_t& width) {
-  auto encoder = VisionEncoder::create({.model_dir = folder, .dtype = DType::kF32, .exact = exact},
+  auto encoder = VisionEncoder::create({.model_dir = folder, .dtype = DType::kF32},
                                        runner::ComputeDevice::open_cpu(2, exact).value());
   EXPECT_TRUE(encoder.ok()) << encoder.status().to_string();
   const auto file = checkpoint::SafetensorsFile::open(folder / file_name);
