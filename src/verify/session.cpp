@@ -73,7 +73,10 @@ Status Session::step(std::span<const Feed> feeds, runner::LogitRows logit_rows) 
                     {.adapters = own.batch.adapters(),
                      .pictures = pass.feature_width() > 0 ? &pictures : nullptr});
   };
-  HEDDLE_RETURN_IF_ERROR(pass_->on_every_rank(run_own));
+  if (const Status status = pass_->on_every_rank(run_own); !status.ok()) {
+    pass_->wait_for_ranks();  // a late rank still uses this session
+    return status;
+  }
   for (const Feed& feed : feeds) {
     lengths_[static_cast<size_t>(feed.sequence)] += static_cast<int64_t>(feed.tokens.size());
   }

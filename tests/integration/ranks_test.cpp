@@ -407,7 +407,8 @@ class ChangedOnRank1 final : public models::Model {
 
 // The pass of two ranks. `change` must be a function object without state.
 template <typename Change>
-Result<std::unique_ptr<ForwardPass>> pass_changed_on_rank_1(Change /*change*/) {
+Result<std::unique_ptr<ForwardPass>> pass_changed_on_rank_1(
+    Change /*change*/, std::chrono::milliseconds timeout = std::chrono::minutes(5)) {
   const checkpoint::testing::TemporaryFolder folder;
   folder.write("config.json", small_config("LlamaForCausalLM").dump());
   return ForwardPass::create(
@@ -415,7 +416,7 @@ Result<std::unique_ptr<ForwardPass>> pass_changed_on_rank_1(Change /*change*/) {
        .dummy_weights = true,
        .num_threads = 2,
        .num_ranks = 2,
-       .collective_timeout = std::chrono::milliseconds(100),
+       .collective_timeout = timeout,
        .create_model =
            [](const checkpoint::ModelConfig& config) -> std::unique_ptr<const models::Model> {
          return std::make_unique<ChangedOnRank1>(models::create_model(config), Change());
@@ -423,9 +424,11 @@ Result<std::unique_ptr<ForwardPass>> pass_changed_on_rank_1(Change /*change*/) {
 }
 
 TEST(SharedModelTest, EndsAtTheDeadlineWhereARankIsMissing) {
-  auto pass = pass_changed_on_rank_1([](graph::GraphBuilder& g, graph::Value logits) {
-    return g.apply1("all_reduce", {logits});  // rank 0 has no such collective
-  });
+  auto pass = pass_changed_on_rank_1(
+      [](graph::GraphBuilder& g, graph::Value logits) {
+        return g.apply1("all_reduce", {logits});  // rank 0 has no such collective
+      },
+      std::chrono::milliseconds(100));
   ASSERT_TRUE(pass.ok()) << pass.status().to_string();
   auto session = verify::Session::create(**pass, {.max_tokens = 8});
   ASSERT_TRUE(session.ok());
