@@ -2,6 +2,8 @@
 #include "checkpoint/adapter_linears.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <map>
 #include <string_view>
 #include <utility>
@@ -85,8 +87,14 @@ Status add_part(const LinearParts::Part& part, int64_t index, std::vector<bool>&
       has_update[static_cast<size_t>(target)] = true;
       linear.parts.span<int32_t>()[static_cast<size_t>(target)] = static_cast<int32_t>(index);
       for (int64_t r = 0; r < rank; ++r) {
-        linear.b.span<float>()[static_cast<size_t>(target * R + r)] = static_cast<float>(
-            part.scaling.scale * double{b[static_cast<size_t>(source * rank + r)]});
+        const double scaled =
+            part.scaling.scale * double{b[static_cast<size_t>(source * rank + r)]};
+        if (!(std::abs(scaled) <= double{std::numeric_limits<float>::max()})) {
+          return invalid_argument(fmt::format(
+              "module {}: lora_B times the scale {} is too large for float32; lower lora_alpha",
+              readable(update.module), part.scaling.scale));
+        }
+        linear.b.span<float>()[static_cast<size_t>(target * R + r)] = static_cast<float>(scaled);
       }
     }
   }

@@ -121,6 +121,10 @@ TEST_F(AdapterLinearsTest, NamesWhatItDoesNotTake) {
               HasSubstr("has a bias of the adapter (lora_bias)"));
   EXPECT_THAT(message(with(update("q_proj", 4, 4), "norm.weight", uneven({4}, 1))),
               HasSubstr("\"norm\" is saved whole"));
+  NamedTensors large = update("q_proj", 4, 4);
+  large.at("q_proj.lora_B.weight").span<float>()[5] = 3e38f;
+  EXPECT_THAT(message(std::move(large), R"({"r": 2, "lora_alpha": 8})"),
+              HasSubstr("module \"q_proj\": lora_B times the scale 4 is too large for float32"));
   NamedTensors twice = update("q_proj", 4, 4);
   twice.merge(update("qkv_proj", 6, 4));
   EXPECT_THAT(message(std::move(twice)), HasSubstr("changes rows that another module"));

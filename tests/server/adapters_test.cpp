@@ -53,6 +53,18 @@ TEST_F(AdaptersTest, RequestsNameALoadedAdapter) {
   EXPECT_EQ(both.back().adapter->content_hash, "other");
 }
 
+TEST_F(AdaptersTest, ServedNamesMayHaveColons) {
+  options.served_model_names = {"m", "m:8b"};
+  start_with(2);
+  for (const char* name : {"8b", "fox"}) {
+    ASSERT_EQ(load({{"lora_name", name}, {"lora_path", name}}).status, 200);
+  }
+  EXPECT_EQ(adapter_of(kChat, chat_body({{"model", "m:8b"}})), "") << "a name of the model";
+  EXPECT_EQ(adapter_of(kChat, chat_body({{"model", "m:8b:fox"}})), "fox");
+  EXPECT_EQ(adapter_of(kChat, chat_body({{"model", "m:fox"}})), "fox");
+  EXPECT_EQ(adapter_of(kChat, chat_body({{"model", "8b"}})), "8b");
+}
+
 TEST_F(AdaptersTest, ModelsListsThemWithTheirParent) {
   start_with(2);
   ASSERT_EQ(load({{"lora_name", "a"}, {"lora_path", "folder"}}).status, 200);
@@ -89,6 +101,8 @@ TEST_F(AdaptersTest, WrongNamesAndFoldersAreRefused) {
       {{{"lora_name", "../x"}, {"lora_path", "p"}}, "lora_name", "no name for an adapter"},
       {{{"lora_name", "x:y"}, {"lora_path", "p"}}, "lora_name", "no name for an adapter"},
       {{{"lora_name", "m"}, {"lora_path", "p"}}, "lora_name", "the name of the model"},
+      {{{"lora_name", "default"}, {"lora_path", "p"}}, "lora_name", "names the model itself"},
+      {{{"lora_name", "latest"}, {"lora_path", "p"}}, "lora_name", "names the model itself"},
       {{{"lora_name", "x"}, {"lora_path", "missing"}}, "lora_path", "adapter_config.json"},
       {{{"lora_name", "x"}, {"lora_path", "a\nb"}}, "lora_path", "control characters"},
   };

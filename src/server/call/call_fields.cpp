@@ -100,16 +100,17 @@ StreamOptions read_stream_options(FieldReader& fields, const CallContext& contex
 
 namespace {
 
-// The part of a model's name that may name an adapter: all of it, or what follows a served name and
-// a colon.
+// The part of a model's name that may name an adapter: what follows the longest served name and a
+// colon, or else all of it; nothing of a served name.
 std::string_view adapter_part(std::string_view name, const CallContext& context) {
+  size_t size = 0;
   for (const std::string& served : context.served_names) {
     if (name == served) return {};
-    if (name.size() > served.size() && name.starts_with(served) && name[served.size()] == ':') {
-      return name.substr(served.size() + 1);
+    if (name.starts_with(served) && name.substr(served.size()).starts_with(':')) {
+      size = std::max(size, served.size() + 1);
     }
   }
-  return name;
+  return name.substr(size);
 }
 
 // The adapter of this name that the sender may use; null if there is none.
@@ -118,17 +119,24 @@ std::shared_ptr<const Adapter> find_adapter(std::string_view name, const CallCon
   return may_use_model(context.head.key.get(), name) ? context.adapters->find(name) : nullptr;
 }
 
+// Names that stand for the model itself; no adapter has one of them (check_adapter_name()).
+bool names_the_model(std::string_view name) { return name == "default" || name == "latest"; }
+
 bool has_adapters(const CallContext& context) {
   return context.adapters != nullptr && context.adapters->enabled();
 }
 
-// The adapter that `lora_path` names, or else `model`. A wrong `model` is left to
-// read_model_name().
+// The adapter that `lora_path` names, or else `model`. With adapters a `model` that names neither
+// the model nor an adapter is an error; the adapter may have been unloaded since read_model_name().
 std::shared_ptr<const Adapter> read_adapter(FieldReader& fields, const CallContext& context) {
   const Json* const model = fields.find(Body::kModel["model"]);
   const std::string model_name =
       model != nullptr && model->is_string() ? model->get<std::string>() : "";
-  std::shared_ptr<const Adapter> adapter = find_adapter(adapter_part(model_name, context), context);
+  const std::string_view part = adapter_part(model_name, context);
+  std::shared_ptr<const Adapter> adapter = find_adapter(part, context);
+  if (has_adapters(context) && adapter == nullptr && !part.empty() && !names_the_model(part)) {
+    fields.fail(model_not_found(model_name));
+  }
   const std::string path = fields.string(Body::kScheduling["lora_path"]).value_or("");
   if (path.empty()) return adapter;
   if (!has_adapters(context)) {

@@ -31,6 +31,9 @@ ApiError is_loaded_already(const std::string& name) {
 }  // namespace
 
 Status check_adapter_name(std::string_view name) {
+  if (name == "default" || name == "latest") {
+    return invalid_argument(fmt::format("'{}' names the model itself; choose another name", name));
+  }
   if (!name.empty() && name.size() <= kMaxAdapterNameBytes &&
       std::ranges::all_of(name, is_of_adapter_name) && name.find("..") == std::string_view::npos) {
     return ok_status();
