@@ -66,8 +66,7 @@ constexpr std::string_view kReasoningOfRequests =
 
 constexpr std::string_view kMerged =
     "heddle serve --lora-paths serves adapters, --lora of generate, eval and verify adds one; "
-    "heddle "
-    "merge MODEL ADAPTER OUT_DIR merges one into the weights";
+    "heddle merge MODEL ADAPTER OUT_DIR merges one into the weights";
 constexpr std::string_view kAllLayers = "every linear layer of the model takes adapters";
 constexpr std::string_view kAllInMemory =
     "all loaded adapters stay in memory; --max-loras-per-batch says how many fit";

@@ -23,7 +23,9 @@ constexpr size_t kMaxAdapterPathBytes = 4096;  // longest path in Linux
 std::optional<ApiError> check_enabled(const CallContext& context) {
   if (context.adapters != nullptr && context.adapters->enabled()) return std::nullopt;
   return ApiError{.code = "unsupported_parameter",
-                  .message = "This server has no memory for adapters; start it with --enable-lora.",
+                  .message =
+                      "This server has no memory for adapters; start it with --enable-lora or "
+                      "--lora-paths.",
                   .param = "lora_name"};
 }
 

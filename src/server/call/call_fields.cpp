@@ -141,7 +141,8 @@ std::shared_ptr<const Adapter> read_adapter(FieldReader& fields, const CallConte
   if (path.empty()) return adapter;
   if (!has_adapters(context)) {
     fields.fail(unsupported_parameter(
-        "lora_path", "The server takes adapters after a start with --enable-lora."));
+        "lora_path",
+        "The server takes adapters after a start with --enable-lora or --lora-paths."));
     return nullptr;
   }
   std::shared_ptr<const Adapter> named = find_adapter(path, context);
