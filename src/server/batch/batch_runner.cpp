@@ -473,17 +473,21 @@ void BatchRunner::create(BatchOrder order, OnShown on_shown) {
       });
 }
 
-// Forgets the oldest ended batch of the key that has most batches.
+// Forgets the oldest ended batch of the key that has most batches. Those that were given up stay,
+// since their records on disk are for a later server.
 void BatchRunner::forget_oldest() {
+  const auto may_go = [](const BatchPointer& batch) {
+    return batch->record.ended() && !batch->given_up;
+  };
   std::map<std::string_view, size_t> num_ended;
   for (const BatchPointer& batch : batches_) {
-    if (batch->record.ended()) ++num_ended[batch->record.order.holder];
+    if (may_go(batch)) ++num_ended[batch->record.order.holder];
   }
   const auto most =
       std::ranges::max_element(num_ended, {}, [](const auto& entry) { return entry.second; });
   if (most == num_ended.end()) return;
-  const auto oldest = std::ranges::find_if(batches_, [most](const BatchPointer& batch) {
-    return batch->record.ended() && batch->record.order.holder == most->first;
+  const auto oldest = std::ranges::find_if(batches_, [&](const BatchPointer& batch) {
+    return may_go(batch) && batch->record.order.holder == most->first;
   });
   (*oldest)->forgotten = true;
   work(
