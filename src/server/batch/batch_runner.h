@@ -48,8 +48,9 @@
 // batches after it wait. A server that starts before that resumes the batch.
 //
 // If these steps, or reading the files of a restored batch, fail for another reason, they are
-// retried. After kMaxAttempts failures the batch is given up: its client sees it as `failed`, the next
-// batch starts, and the record on disk stays as it is, so that a later server resumes the batch.
+// retried. After kMaxAttempts failures the batch is given up: its client sees it as `failed`, the
+// next batch starts, and the record on disk stays as it is, so that a later server resumes the
+// batch.
 //
 // Threading: confined to the I/O thread, except restore(); workers read and write the files.
 // Bounds:    At most kMaxBatches are remembered. For a further one, the oldest ended batch of the
