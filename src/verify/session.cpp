@@ -86,10 +86,10 @@ Status Session::step(std::span<const Feed> feeds, runner::LogitRows logit_rows) 
 runner::StepPictures Session::lay_out_pictures(std::span<const Feed> feeds) {
   axis_positions_.clear();
   features_.clear();
-  const request::PicturePositions text;
+  if (pass_->feature_width() == 0) return {};
   for (const Feed& feed : feeds) {
     const GoldenPictures* const pictures = pictures_[static_cast<size_t>(feed.sequence)];
-    const request::PicturePositions& positions = pictures != nullptr ? pictures->positions : text;
+    const request::PicturePositions& positions = pictures != nullptr ? pictures->positions : text_;
     for (int64_t i = 0; i < std::ssize(feed.tokens); ++i) {
       const int64_t index = lengths_[static_cast<size_t>(feed.sequence)] + i;
       for (const int32_t position : positions.at(index)) axis_positions_.push_back(position);

@@ -82,6 +82,7 @@ class Session {
   std::vector<bool> takes_long_rope_;
   std::vector<int32_t> adapters_;                // slot of each sequence's adapter, -1: none
   std::vector<const GoldenPictures*> pictures_;  // by sequence
+  request::PicturePositions text_;               // of sequences without pictures
   std::vector<int32_t> axis_positions_;          // of a step; see runner::StepPictures
   std::vector<const float*> features_;
   request::BatchPlan plan_;
